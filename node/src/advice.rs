@@ -27,18 +27,18 @@ pub(crate) enum Access {
 
 /// How commands reach this node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reach {
+pub(crate) struct AdviceReach {
     /// Its HTTP address.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) access: Access,
 }
 
 /// Explains problems of agreement at this node.
-pub(crate) fn explain(reach: Reach) -> Explain {
+pub(crate) fn explain(reach: AdviceReach) -> Explain {
     Explain::new(move |problem| problem_text(problem, reach))
 }
 
-fn problem_text(problem: &Problem, reach: Reach) -> String {
+fn problem_text(problem: &Problem, reach: AdviceReach) -> String {
     let advice = match problem {
         Problem::SeedsMissing { .. } => {
             ". Start those nodes, or give every node --expect and the number of nodes that shall \
@@ -142,7 +142,7 @@ fn argument(name: &str) -> &str {
 /// What to do at a node that reaches no majority: first what does no harm if this node is the one
 /// that is cut off. The command comes last, and works as it is printed: it names this node, not the
 /// one that commands ask by default.
-fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: Reach) -> String {
+fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: AdviceReach) -> String {
     let asks = missing.iter().filter_map(|voter| voter.http);
     let asks: Vec<String> = asks
         .take(ASKED_MAX)
@@ -264,7 +264,7 @@ mod tests {
     use doyen_gossip::agreement::Found;
     use doyen_placement::planner::TooHeavy;
 
-    const OPEN: Reach = Reach {
+    const OPEN: AdviceReach = AdviceReach {
         http: None,
         access: Access::Open,
     };
@@ -335,7 +335,7 @@ mod tests {
             (Access::Token, "2/3 --http-token-file FILE. "),
             (Access::Nothing, "this node was not, and refuses). "),
         ] {
-            let text = problem_text(&alone(true), Reach { http, access });
+            let text = problem_text(&alone(true), AdviceReach { http, access });
             assert!(
                 text.contains("doyen recover --http 127.0.0.1:7480 --assert-dead n2 n3 --gone 2/3")
                     && text.contains(shows),

@@ -15,10 +15,15 @@ mod alive;
 mod catching_up;
 pub mod counted;
 mod driver;
+mod leaving;
+mod past;
+mod planning;
+mod refused;
 pub(crate) mod seeds;
 pub mod shared;
 #[cfg(test)]
 mod tests;
+mod tickets;
 
 use crate::audit::Audit;
 use crate::control::shared::Shared;
@@ -432,7 +437,7 @@ pub fn start(
     let (fatal, fatal_out) = watch::channel(None);
     let stop = Arc::new(Notify::new());
     let counted = Arc::new(Counted::default());
-    let ends = driver::Ends {
+    let ends = driver::ControlEnds {
         commands: commands_out,
         upcalls,
         log: log.clone(),

@@ -54,7 +54,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use streams::{Next, Stream};
+pub(crate) use streams::{NextChange, Stream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -253,7 +253,7 @@ enum Message {
     /// For a client: the seeds from now on.
     Seeds(Vec<SocketAddr>),
     /// A caller subscribes to changes.
-    Subscribe(Box<streams::Asked>),
+    Subscribe(Box<streams::AskedStream>),
     /// A subscriber asks where it is.
     Bookmark(streams::Marking),
     /// A subscriber has room again, or is gone.
@@ -265,7 +265,7 @@ enum Message {
     #[cfg(feature = "http")]
     KeysSince(KeysWanted, oneshot::Sender<Option<KeysPage>>),
     /// From the door of another thread.
-    Door(door::Message),
+    Door(door::DoorMessage),
     /// From a test: panic, as a broken invariant does.
     #[cfg(test)]
     Panic,

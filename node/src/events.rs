@@ -61,7 +61,7 @@ pub struct LoggedEvent {
 /// never across an await.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    kept: Mutex<Kept>,
+    kept: Mutex<KeptEvent>,
     refusals: Mutex<Refusals>,
     last: watch::Sender<u64>,
     /// No event follows.
@@ -70,7 +70,7 @@ pub(crate) struct EventLog {
 
 /// In order of their numbers.
 #[derive(Debug, Default)]
-struct Kept {
+struct KeptEvent {
     events: VecDeque<LoggedEvent>,
     steps: VecDeque<LoggedEvent>,
     refused: VecDeque<LoggedEvent>,
@@ -161,7 +161,7 @@ impl EventLog {
         self.last.subscribe()
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, KeptEvent> {
         // No holder of the lock panics, and the lists are whole at any time.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -32,15 +32,15 @@ const ADDRESSES_MAX: usize = 4096;
 /// The wrong guesses at one door.
 #[derive(Debug)]
 pub(crate) struct Guesses {
-    wrong: BTreeMap<IpAddr, Wrong>,
+    wrong: BTreeMap<IpAddr, WrongGuesses>,
     failures: u64,
     told: Seldom,
     #[cfg(feature = "resp")]
-    waiting: Waiting,
+    waiting: WaitingGuess,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Wrong {
+struct WrongGuesses {
     times: u32,
     last: Time,
     /// Until when another password of the address has its turn.
@@ -48,7 +48,7 @@ struct Wrong {
     turn: Time,
 }
 
-impl Wrong {
+impl WrongGuesses {
     fn until(self) -> Time {
         let doubled = DELAY_FIRST.saturating_mul(1 << self.times.saturating_sub(1).min(16));
         self.last + doubled.min(DELAY_MAX)
@@ -58,7 +58,7 @@ impl Wrong {
 /// How many passwords of each address wait.
 #[cfg(feature = "resp")]
 #[derive(Debug, Default)]
-struct Waiting(BTreeMap<IpAddr, u32>);
+struct WaitingGuess(BTreeMap<IpAddr, u32>);
 
 impl Guesses {
     pub(crate) fn new() -> Self {
@@ -67,7 +67,7 @@ impl Guesses {
             failures: 0,
             told: Seldom::new(A_MINUTE),
             #[cfg(feature = "resp")]
-            waiting: Waiting::default(),
+            waiting: WaitingGuess::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Guesses {
                 self.wrong.remove(&oldest);
             }
         }
-        let wrong = self.wrong.entry(from).or_insert(Wrong {
+        let wrong = self.wrong.entry(from).or_insert(WrongGuesses {
             times: 0,
             last: now,
             #[cfg(feature = "resp")]

@@ -120,7 +120,7 @@ pub(crate) struct ServerOptions {
 
 /// What the routes share.
 #[derive(Debug)]
-struct State {
+struct HttpState {
     admin: Admin,
     control: ControlHandle,
     data: DataHandle,
@@ -138,7 +138,7 @@ struct State {
 /// The admin thread, which serves HTTP.
 #[derive(Debug)]
 pub struct Server {
-    state: Arc<State>,
+    state: Arc<HttpState>,
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
@@ -171,7 +171,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         .enable_all()
         .build()?;
     let (stop, stopped) = watch::channel(false);
-    let state = Arc::new(State {
+    let state = Arc::new(HttpState {
         admin: options.admin,
         control: options.control,
         data: options.data,

@@ -45,12 +45,12 @@ struct Recorders {
     node: String,
     text: PrometheusRecorder,
     /// Two callers at a time write one after the other. It is not held across an await.
-    host: Mutex<Host>,
+    host: Mutex<HostRecorder>,
 }
 
 /// What the host's recorder was told, and what it must still be told.
 #[derive(Default)]
-struct Host {
+struct HostRecorder {
     described: bool,
     gauges: HashSet<Key>,
     /// Times of commits that the text has shown since.
@@ -67,7 +67,7 @@ struct Clocks {
 }
 
 /// The figures of a node at one moment.
-struct Seen {
+struct SeenKeyspaces {
     clocks: Clocks,
     data: DataStats,
     longest_pass: Longest,
@@ -556,7 +556,7 @@ impl Metrics {
         self.recorders.tell_host(&seen, self.control.counted());
     }
 
-    async fn look(&self) -> Seen {
+    async fn look(&self) -> SeenKeyspaces {
         // Read the clocks first: they are compared with the moment of the request.
         let clocks = Clocks::now();
         let (data, longest_pass, cluster, coordinated) = tokio::join!(
@@ -565,7 +565,7 @@ impl Metrics {
             self.control.status(),
             self.control.coordinated()
         );
-        Seen {
+        SeenKeyspaces {
             clocks,
             data,
             longest_pass,
@@ -591,7 +591,7 @@ impl Recorders {
         }
     }
 
-    fn render(&self, seen: &Seen, control: &Counted) -> String {
+    fn render(&self, seen: &SeenKeyspaces, control: &Counted) -> String {
         with_local_recorder(&self.text, || count(seen, control, &seen.commits));
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         // A program that never reports to a recorder keeps nothing for it.
@@ -608,18 +608,18 @@ impl Recorders {
         self.text.handle().render() + &now.handle().render()
     }
 
-    fn tell_host(&self, seen: &Seen, control: &Counted) {
+    fn tell_host(&self, seen: &SeenKeyspaces, control: &Counted) {
         // The text shows these as well.
         with_local_recorder(&self.text, || observe(&seen.commits));
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
-        let Host {
+        let HostRecorder {
             described,
             gauges,
             commits,
         } = &mut *host;
         commits.extend(&seen.commits);
         with_recorder(|recorder| {
-            let named = Named {
+            let named = NamedGauge {
                 recorder,
                 node: &self.node,
                 gauges: Mutex::default(),
@@ -650,20 +650,20 @@ const METADATA: Metadata<'static> =
 
 /// The host's recorder, where each figure has the name of its node: several nodes may live in one
 /// process.
-struct Named<'a> {
+struct NamedGauge<'a> {
     recorder: &'a dyn Recorder,
     node: &'a str,
     /// The gauges that were set. One thread uses this.
     gauges: Mutex<HashSet<Key>>,
 }
 
-impl Named<'_> {
+impl NamedGauge<'_> {
     fn name(&self, key: &Key) -> Key {
         key.with_extra_labels(vec![Label::new("node", self.node.to_owned())])
     }
 }
 
-impl Recorder for Named<'_> {
+impl Recorder for NamedGauge<'_> {
     fn describe_counter(&self, key: KeyName, unit: Option<Unit>, description: SharedString) {
         self.recorder.describe_counter(key, unit, description);
     }
@@ -709,7 +709,7 @@ fn describe_gauges() {
 }
 
 /// Writes counters that other modules keep.
-fn count(seen: &Seen, control: &Counted, commits: &[f64]) {
+fn count(seen: &SeenKeyspaces, control: &Counted, commits: &[f64]) {
     let (data, shard) = (&seen.data, &seen.data.shard);
     for (name, value) in [
         ("doyen_operations_executed_total", shard.executed),
@@ -821,7 +821,7 @@ fn observe(commits: &[f64]) {
 }
 
 /// Writes gauges: of this node, of its cluster, and of what it coordinates.
-fn gauge(seen: &Seen) {
+fn gauge(seen: &SeenKeyspaces) {
     gauge_node(seen);
     seen.cluster.iter().for_each(gauge_cluster);
     seen.coordinated
@@ -831,7 +831,7 @@ fn gauge(seen: &Seen) {
 
 /// Gauges of this node.
 #[allow(clippy::cast_precision_loss)] // gauges are floats
-fn gauge_node(seen: &Seen) {
+fn gauge_node(seen: &SeenKeyspaces) {
     let (data, shard) = (&seen.data, &seen.data.shard);
     for (name, value) in [
         ("doyen_keys", shard.keys),
@@ -956,7 +956,7 @@ mod tests {
         fixtures::seen(table.clone(), Vec::new(), true)
     }
 
-    fn seen(table: Option<&Table>, coordinates: bool) -> Seen {
+    fn seen(table: Option<&Table>, coordinates: bool) -> SeenKeyspaces {
         let coordinated = |table: &Table| {
             Box::new(Coordinated {
                 table: Arc::new(table.clone()),
@@ -964,7 +964,7 @@ mod tests {
                 oversight: Oversight::default(),
             })
         };
-        Seen {
+        SeenKeyspaces {
             clocks: Clocks::now(),
             data: DataStats::default(),
             longest_pass: Longest::default(),
@@ -1108,7 +1108,7 @@ mod tests {
         let (metrics, host) = (recorders("n1"), DebuggingRecorder::new());
         let (table, counted) = (table(), Counted::default());
         let snapshotter = host.snapshotter();
-        let report = |seen: &Seen| {
+        let report = |seen: &SeenKeyspaces| {
             with_local_recorder(&host, || metrics.tell_host(seen, &counted));
             figures(&snapshotter)
         };

@@ -70,7 +70,7 @@ const KEYSPACE_MAX: Duration = Duration::from_secs(2);
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Node(Arc<Inner>);
+pub struct Node(Arc<NodeInner>);
 
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -82,7 +82,7 @@ impl fmt::Debug for Node {
 }
 
 /// What all clones share.
-struct Inner {
+struct NodeInner {
     name: String,
     addresses: Addresses,
     leave_timeout: Duration,
@@ -105,14 +105,14 @@ struct Inner {
 
 /// The threads of a node.
 struct Threads {
-    driver: Driver,
+    driver: NodeDriver,
     data: Data,
     #[cfg(feature = "http")]
     http: Option<Server>,
 }
 
 /// What drives a node besides its data threads.
-enum Driver {
+enum NodeDriver {
     /// A member agrees with the others.
     Member(Control),
     /// A client looks its seeds up.
@@ -120,7 +120,7 @@ enum Driver {
 }
 
 /// Everything that `builder` started.
-pub(crate) struct Parts {
+pub(crate) struct NodeParts {
     pub(crate) name: String,
     pub(crate) addresses: Addresses,
     pub(crate) leave_timeout: Duration,
@@ -141,8 +141,8 @@ impl Node {
         Builder::default()
     }
 
-    pub(crate) fn new(parts: Parts) -> Self {
-        Self(Arc::new(Inner {
+    pub(crate) fn new(parts: NodeParts) -> Self {
+        Self(Arc::new(NodeInner {
             name: parts.name,
             addresses: parts.addresses,
             leave_timeout: parts.leave_timeout,
@@ -190,7 +190,7 @@ impl Node {
     /// administers nothing: every call fails with `NotMember`.
     #[must_use]
     pub fn admin(&self) -> Admin {
-        let Inner {
+        let NodeInner {
             control,
             shared,
             data,
@@ -325,7 +325,7 @@ impl Node {
                 return Err(Error::Closed);
             }
             if Instant::now() >= until {
-                return Err(Error::NotReady(self.admin().waits_for().await));
+                return Err(Error::NotReady(self.admin().changes.waits_for().await));
             }
             tokio::time::sleep(LOOK).await;
         }
@@ -469,7 +469,7 @@ impl Node {
                 let refused = Refused::no_keyspace(keyspace, known);
                 Err(Error::Refused(refused.to_string()))
             }
-            None => Err(Error::NotReady(self.admin().waits_for().await)),
+            None => Err(Error::NotReady(self.admin().changes.waits_for().await)),
         }
     }
 
@@ -504,7 +504,7 @@ impl Node {
         if self.is_client() {
             return self.0.want_map_as_client(wanted).await;
         }
-        Ok(self.admin().want_map(wanted).await?)
+        Ok(self.admin().changes.want_map(wanted).await?)
     }
 
     /// Drops a map with all its entries. Returns whether there was such a map. Operations on its
@@ -656,7 +656,7 @@ impl Node {
     }
 }
 
-impl Inner {
+impl NodeInner {
     fn is_client(&self) -> bool {
         self.shared.local().me.is_client()
     }
@@ -682,7 +682,7 @@ impl Inner {
             if let Some(http) = &threads.http {
                 http.stop();
             }
-            if let Driver::Client(companion) = &threads.driver {
+            if let NodeDriver::Client(companion) = &threads.driver {
                 companion.stop();
             }
         }
@@ -701,13 +701,13 @@ impl Inner {
         }
         threads.data.join();
         match threads.driver {
-            Driver::Member(control) => control.join(),
-            Driver::Client(companion) => companion.join(),
+            NodeDriver::Member(control) => control.join(),
+            NodeDriver::Client(companion) => companion.join(),
         }
     }
 }
 
-impl Drop for Inner {
+impl Drop for NodeInner {
     fn drop(&mut self) {
         // Without joining: a drop may happen on a runtime's thread, which must not block.
         self.stop();

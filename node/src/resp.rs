@@ -33,12 +33,14 @@ pub(crate) mod session;
 pub(crate) mod settings;
 pub(crate) mod slowlog;
 pub(crate) mod spill;
+mod spilled;
 mod stream;
 mod thread;
+pub mod totals;
 mod usage;
 
 /// A data thread whose front door is RESP.
-pub(crate) type Context = crate::data::context::Context<door::Resp>;
+pub(crate) type RespContext = crate::data::context::Context<door::Resp>;
 
 #[cfg(test)]
 mod tests;

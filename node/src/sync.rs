@@ -65,14 +65,14 @@ impl Node {
 
 /// One key of the cluster that locks something.
 #[derive(Debug, Clone)]
-struct Place {
+struct LockPlace {
     data: DataHandle,
     keyspace: KeyspaceId,
     map: MapId,
     key: Bytes,
 }
 
-impl Place {
+impl LockPlace {
     fn operation(&self, action: Action) -> Operation {
         Operation {
             keyspace: self.keyspace,

@@ -67,7 +67,7 @@ mod safety;
 #[cfg(feature = "testkit")]
 pub use cluster::{Cluster, ClusterBuilder, NODES_MAX, PATIENCE};
 #[cfg(feature = "testkit")]
-pub use history::{History, Pending, Violation, Wrong};
+pub use history::{History, PendingCall, Violation, Wrong};
 #[cfg(feature = "testkit")]
 pub use household::{Household, node_name};
 #[cfg(feature = "testkit")]

@@ -18,7 +18,7 @@ mod weight;
 
 pub(super) use acl::AclCommand;
 use drain::escaped;
-pub(super) use drain::{Drain, Forget, Remove};
+pub(super) use drain::{Drain, ForgetMember, RemoveMember};
 pub(super) use events::Events;
 pub(super) use keyspace::KeyspaceCommand;
 pub(super) use map::MapCommand;
@@ -27,7 +27,7 @@ pub(super) use rebalance::Rebalance;
 pub(super) use restart::RestartPlan;
 pub(super) use split::SplitCommand;
 pub(super) use token::TokenCommand;
-pub(super) use wait::Wait;
+pub(super) use wait::WaitOptions;
 pub(super) use weight::WeightCommand;
 
 use super::Failed;

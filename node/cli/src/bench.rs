@@ -19,8 +19,8 @@ mod resp;
 mod schedule;
 
 use super::Failed;
-use load::Load;
-use report::Report;
+use load::BenchLoad;
+use report::BenchReport;
 use std::process::ExitCode;
 
 /// Puts load on servers, and measures latency and throughput.
@@ -39,11 +39,11 @@ pub(super) struct Bench {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    target: resp::Target,
+    target: resp::RespTarget,
     #[command(flatten)]
-    native: native::Target,
+    native: native::NativeTarget,
     #[command(flatten)]
-    load: Load,
+    load: BenchLoad,
 }
 
 impl Bench {
@@ -61,7 +61,7 @@ impl Bench {
             } else {
                 self.target.words()
             };
-        let report = Report::new(
+        let report = BenchReport::new(
             self.load.operation(),
             words,
             self.load.seconds(),

@@ -27,9 +27,9 @@ use super::{Failed, runtime, say};
 use book::{Book, Fault};
 use doyen::testkit::{Cluster, History};
 use end::End;
-use load::Load;
-use plan::Plan;
-use report::{Report, Sum};
+use load::ChaosLoad;
+use plan::ChaosPlan;
+use report::{ChaosReport, Sum};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -127,7 +127,7 @@ fn hours(text: &str) -> Result<f64, String> {
 }
 
 /// State that all parts share. They run on one thread.
-type Shared = Rc<RefCell<Book>>;
+type SharedBook = Rc<RefCell<Book>>;
 
 impl Chaos {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {
@@ -218,7 +218,7 @@ impl Chaos {
         Ok(())
     }
 
-    fn tell(&self, report: &Report) -> Result<(), Failed> {
+    fn tell(&self, report: &ChaosReport) -> Result<(), Failed> {
         if !self.json {
             say(format_args!("{report}"));
         }
@@ -238,7 +238,7 @@ impl Chaos {
         seed: u64,
         minutes: f64,
         by_hand: &watch::Receiver<bool>,
-    ) -> Result<Report, Failed> {
+    ) -> Result<ChaosReport, Failed> {
         let mut book = Book::new(!self.json);
         if self.hours.is_some() {
             book = book.without_seconds();
@@ -274,13 +274,13 @@ impl Chaos {
         ));
         let history = History::new();
         book.borrow_mut().see(&cluster);
-        let load = Load::start(&book, &history, &cluster, self.rate, seed).await?;
+        let load = ChaosLoad::start(&book, &history, &cluster, self.rate, seed).await?;
         let ticker = tokio::task::spawn_local(tick(book.clone()));
         let end = End::new(
             Instant::now() + Duration::from_secs_f64(minutes * 60.0),
             by_hand.clone(),
         );
-        let plan = Plan::new(seed, self.nodes.into());
+        let plan = ChaosPlan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
         let (told, near, locks) = load.finish().await?;
@@ -292,7 +292,7 @@ impl Chaos {
         // Judging blocks this thread for a while. Nothing else has to run meanwhile.
         let violations = history.judge();
         let operations = history.keys().len();
-        let mut report = Report::new(
+        let mut report = ChaosReport::new(
             &book.borrow(),
             seed,
             self.nodes,
@@ -305,7 +305,7 @@ impl Chaos {
             report.unread,
             report.unhealed,
             report.datagrams,
-        ) = (operations, unread, unhealed, cluster.datagrams().into());
+        ) = (operations, unread, unhealed, cluster.datagrams());
         (report.told, report.near, report.locks) = (told, near, locks);
         report.by_hand = end.is_by_hand();
         if !report.holds() {
@@ -317,9 +317,9 @@ impl Chaos {
 
 /// Injects one fault after the other. Returns what is wrong with the cluster, if it does not heal.
 async fn rampage(
-    mut plan: Plan,
+    mut plan: ChaosPlan,
     cluster: &mut Cluster,
-    book: &Shared,
+    book: &SharedBook,
     end: &End,
 ) -> Option<String> {
     loop {
@@ -378,7 +378,7 @@ async fn rampage(
     }
 }
 
-async fn tick(book: Shared) {
+async fn tick(book: SharedBook) {
     let mut seconds = tokio::time::interval(SECOND);
     seconds.tick().await;
     loop {

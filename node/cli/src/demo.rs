@@ -55,7 +55,7 @@ pub(super) struct Demo {
 }
 
 /// State that all parts of the demo share. They run on one thread.
-type Shared = Rc<RefCell<Scene>>;
+type SharedScene = Rc<RefCell<Scene>>;
 
 impl Demo {
     pub(super) fn main(self) -> Result<ExitCode, Failed> {

@@ -60,7 +60,7 @@ enum Command {
     /// Show members, keyspaces, and whether all data is safe
     Status(admin::Status),
     /// Wait until all data is safe
-    Wait(admin::Wait),
+    Wait(admin::WaitOptions),
     /// Show which member holds which partition
     Table(admin::Table),
     /// Create, list, show, alter, split, merge and drop keyspaces
@@ -75,9 +75,9 @@ enum Command {
     /// Empty a member, so that it can be stopped without data loss
     Drain(admin::Drain),
     /// Remove a member whose machine will not return; data that only it had is lost
-    Remove(admin::Remove),
+    Remove(admin::RemoveMember),
     /// Forget a member that is gone: no status and no alert misses it any more
-    Forget(admin::Forget),
+    Forget(admin::ForgetMember),
     /// Make the secret of a cluster, show what a file may do, or replace the secret
     Secret(secret::SecretCommand),
     /// Make, list and revoke tokens with which programs ask nodes by HTTP

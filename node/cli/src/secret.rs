@@ -7,7 +7,7 @@ use super::{Failed, say};
 use doyen::config::{Line, Secrets, secrets_of};
 use doyen::net::identity::authority_certificates;
 use doyen::net::identity::secret::Role;
-use files::{AUTHORITY, CLIENT, MEMBER, OPERATOR, Set};
+use files::{AUTHORITY, CLIENT, MEMBER, OPERATOR, SecretFiles};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,15 +15,15 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 pub(super) struct SecretCommand {
     #[command(subcommand)]
-    action: Action,
+    action: SecretAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum SecretAction {
     /// Make a secret: a file for nodes, one for clients, and one for operators
-    New(New),
+    New(NewSecret),
     /// Show what files with secrets may do, and their fingerprints; never the secrets
-    Show(Show),
+    Show(ShowSecret),
     /// Replace the secret of a running cluster, one step at a time, without downtime
     Rotate(rotate::Rotate),
 }
@@ -34,7 +34,7 @@ enum Action {
 /// administration, and DIR/ca.pem, the certificate of the cluster's authority, which is no secret.
 /// What is in the other files is derived from DIR/member and does not lead back to it.
 #[derive(Debug, clap::Args)]
-struct New {
+struct NewSecret {
     /// The directory; it is made if it is missing. Files in it are never overwritten
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
@@ -48,7 +48,7 @@ struct New {
 /// The fingerprint of a secret is that of its authority, so the files of nodes, clients and
 /// operators that belong together have the same.
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ShowSecret {
     /// Files with secrets
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -57,14 +57,14 @@ struct Show {
 impl SecretCommand {
     pub(super) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::New(new) => new.main(),
-            Action::Show(show) => show.main(),
-            Action::Rotate(rotate) => rotate.main().await,
+            SecretAction::New(new) => new.main(),
+            SecretAction::Show(show) => show.main(),
+            SecretAction::Rotate(rotate) => rotate.main().await,
         }
     }
 }
 
-impl New {
+impl NewSecret {
     fn main(self) -> Result<ExitCode, Failed> {
         let secrets = match &self.from {
             Some(path) => secrets_of(path, "--from")?,
@@ -78,7 +78,7 @@ impl New {
                 secrets.role().with_article()
             )));
         }
-        let set = Set::derive(&secrets)?;
+        let set = SecretFiles::derive(&secrets)?;
         set.create(&self.dir)?;
         let at = |name: &str| self.dir.join(name).display().to_string();
         let (member, client, operator) = (at(MEMBER), at(CLIENT), at(OPERATOR));
@@ -95,7 +95,7 @@ impl New {
     }
 }
 
-impl Show {
+impl ShowSecret {
     fn main(self) -> Result<ExitCode, Failed> {
         for path in &self.files {
             let secrets = secrets_of(path, "FILE")?;

@@ -5,9 +5,9 @@
 //!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome
 //! ```
 //!
-//! An [`Outcome`] says how even the cluster is and how much moved. Doyen's own strategies run its
-//! own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives `ring`.
-//! So a prediction says what a cluster does. The other strategies are there for comparison.
+//! A [`StrategyOutcome`] says how even the cluster is and how much moved. Doyen's own strategies run
+//! its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
+//! `ring`. So a prediction says what a cluster does. The other strategies are for comparison.
 //!
 //! The flags, the files, the clock that measures look-ups, and the printed text are here too.
 
@@ -26,16 +26,16 @@ mod tests;
 use super::admin::Credentials;
 use super::{COPIES, Failed, counted};
 use clap::ValueEnum;
-use cluster::{Cluster, Event, Stage};
+use cluster::{Cluster, Event, SimulatedStage};
 use comparison::run;
 use doyen::report::loads::Placement;
-use figures::Outcome;
-use keys::{Distribution, KEYS_MAX, Keys};
+use figures::StrategyOutcome;
+use keys::{KEYS_MAX, SimulatedDistribution, SimulatedKeys};
 use live::what_if;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use strategy::{Kind, Options};
+use strategy::{Options, StrategyKind};
 
 /// The most copies beside the primary that a keyspace may have.
 const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
@@ -43,7 +43,7 @@ const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
 const MEASURED_FOR: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum DistributionName {
     Uniform,
     Zipf,
     Sequential,
@@ -94,7 +94,7 @@ pub(super) struct Simulate {
         value_name = "WHICH",
         conflicts_with = "key_file"
     )]
-    distribution: Which,
+    distribution: DistributionName,
     /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
     #[arg(long, value_name = "S")]
     exponent: Option<f64>,
@@ -103,7 +103,7 @@ pub(super) struct Simulate {
     key_file: Option<PathBuf>,
     /// Strategies to compare [default: all]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    strategies: Vec<Kind>,
+    strategies: Vec<StrategyKind>,
     /// Copies beside the primary
     #[arg(
         long,
@@ -170,7 +170,7 @@ impl Simulate {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn of_strategies(&self) -> Result<(Vec<Outcome>, String), Failed> {
+    fn of_strategies(&self) -> Result<(Vec<StrategyOutcome>, String), Failed> {
         let stages = self.stages()?;
         let keys = self.keys()?;
         Ok((
@@ -182,7 +182,7 @@ impl Simulate {
         ))
     }
 
-    fn of_cluster(&self, address: &str) -> Result<(Vec<Outcome>, String), Failed> {
+    fn of_cluster(&self, address: &str) -> Result<(Vec<StrategyOutcome>, String), Failed> {
         let client = self.credentials.client(address)?;
         let asked = super::runtime()?.block_on(client.get::<Placement>("/placement"));
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
@@ -199,7 +199,7 @@ impl Simulate {
         Ok((vec![outcome], words))
     }
 
-    fn stages(&self) -> Result<Vec<Stage>, Failed> {
+    fn stages(&self) -> Result<Vec<SimulatedStage>, Failed> {
         if !self.partitions.is_power_of_two() || self.partitions > doyen_placement::hash::SLOTS {
             return Err(Failed::usage(format!(
                 "--partitions {}: give a power of two up to 16384",
@@ -220,7 +220,7 @@ impl Simulate {
             .map_err(|e| Failed::usage(e.to_string()))
     }
 
-    fn keys(&self) -> Result<Keys, Failed> {
+    fn keys(&self) -> Result<SimulatedKeys, Failed> {
         if let Some(path) = &self.key_file {
             return key_file::read(path).map_err(Failed::usage);
         }
@@ -231,35 +231,42 @@ impl Simulate {
             )));
         }
         let distribution = match (self.distribution, self.exponent) {
-            (Which::Zipf, exponent) => Distribution::Zipf(exponent.unwrap_or(0.99)),
+            (DistributionName::Zipf, exponent) => {
+                SimulatedDistribution::Zipf(exponent.unwrap_or(0.99))
+            }
             (_, Some(_)) => {
                 return Err(Failed::usage(
                     "--exponent does not apply: use it with --distribution zipf",
                 ));
             }
-            (Which::Uniform, None) => Distribution::Uniform,
-            (Which::Sequential, None) => Distribution::Sequential,
-            (Which::TimeSeries, None) => Distribution::TimeSeries,
+            (DistributionName::Uniform, None) => SimulatedDistribution::Uniform,
+            (DistributionName::Sequential, None) => SimulatedDistribution::Sequential,
+            (DistributionName::TimeSeries, None) => SimulatedDistribution::TimeSeries,
         };
         match distribution {
-            Distribution::Zipf(exponent) if !(0.0..=100.0).contains(&exponent) => {
+            SimulatedDistribution::Zipf(exponent) if !(0.0..=100.0).contains(&exponent) => {
                 Err(Failed::usage(format!(
                     "--exponent {exponent} is not an exponent of Zipf's law: give 0 to 100"
                 )))
             }
-            _ => Ok(Keys::drawn(self.keys, distribution, self.seed)),
+            _ => Ok(SimulatedKeys::drawn(self.keys, distribution, self.seed)),
         }
     }
 
-    fn kinds(&self) -> Vec<Kind> {
+    fn kinds(&self) -> Vec<StrategyKind> {
         if self.strategies.is_empty() {
-            Kind::ALL.to_vec()
+            StrategyKind::ALL.to_vec()
         } else {
             self.strategies.clone()
         }
     }
 
-    fn outcome(&self, kind: Kind, stages: &[Stage], keys: &Keys) -> Outcome {
+    fn outcome(
+        &self,
+        kind: StrategyKind,
+        stages: &[SimulatedStage],
+        keys: &SimulatedKeys,
+    ) -> StrategyOutcome {
         let copies = 1 + usize::from(self.backups);
         let mut strategy = kind.strategy(&Options {
             copies,
@@ -294,13 +301,13 @@ impl Simulate {
     }
 
     /// The simulated cluster and its keys, in words.
-    fn words(&self, keys: &Keys) -> String {
+    fn words(&self, keys: &SimulatedKeys) -> String {
         let kind = match (&self.key_file, self.distribution) {
             (Some(path), _) => format!("keys of {}", path.display()),
-            (None, Which::Uniform) => "keys with equal loads".to_owned(),
-            (None, Which::Zipf) => "keys with loads by Zipf's law".to_owned(),
-            (None, Which::Sequential) => "keys that count up".to_owned(),
-            (None, Which::TimeSeries) => {
+            (None, DistributionName::Uniform) => "keys with equal loads".to_owned(),
+            (None, DistributionName::Zipf) => "keys with loads by Zipf's law".to_owned(),
+            (None, DistributionName::Sequential) => "keys that count up".to_owned(),
+            (None, DistributionName::TimeSeries) => {
                 "keys in order of time, the newest with the most load".to_owned()
             }
         };

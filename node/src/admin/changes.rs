@@ -7,11 +7,7 @@ use super::{Admin, RECOVER_MAX, plan, refusal};
 use crate::error::within_runtime;
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, VotersGone};
-use doyen_placement::{
-    Balancing, BranchId, Keyspace, MapEntry, MapId, MoveRate, Paused, Schedulers, Table, WantedMap,
-    Window,
-};
-use std::sync::Arc;
+use doyen_placement::{Balancing, BranchId, Keyspace, MapId, MoveRate, Paused, Schedulers, Window};
 use std::time::Instant;
 
 impl Admin {
@@ -39,19 +35,21 @@ impl Admin {
         name: &str,
         options: &KeyspaceOptions,
     ) -> Result<(), AdminError> {
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let wanted = options.create(name)?;
-        self.ask(until, AdminRequest::CreateKeyspace(wanted))
+        self.changes
+            .ask(until, AdminRequest::CreateKeyspace(wanted))
             .await?;
-        self.await_table(until, |table| {
-            // As long as no keyspace has partitions, the cluster waits for members.
-            let assigned = |k: &Keyspace| !k.partitions.is_empty();
-            table
-                .keyspace_named(name)
-                .is_some_and(|k| assigned(k) || !table.keyspaces.iter().any(assigned))
-        })
-        .await?;
-        if self.serves(name) {
+        self.changes
+            .await_table(until, |table| {
+                // As long as no keyspace has partitions, the cluster waits for members.
+                let assigned = |k: &Keyspace| !k.partitions.is_empty();
+                table
+                    .keyspace_named(name)
+                    .is_some_and(|k| assigned(k) || !table.keyspaces.iter().any(assigned))
+            })
+            .await?;
+        if self.changes.serves(name) {
             return Ok(());
         }
         Err(AdminError::NotInForce {
@@ -59,14 +57,6 @@ impl Admin {
                 "keyspace {name:?} gets its partitions once the cluster has enough members \
                  (--members-min): start more nodes"
             ),
-        })
-    }
-
-    fn serves(&self, keyspace: &str) -> bool {
-        self.installed().is_some_and(|table| {
-            table
-                .keyspace_named(keyspace)
-                .is_some_and(|k| !k.partitions.is_empty())
         })
     }
 
@@ -87,7 +77,7 @@ impl Admin {
         name: &str,
         options: &KeyspaceOptions,
     ) -> Result<(), AdminError> {
-        self.change(options.alter(name)?).await
+        self.changes.change(options.alter(name)?).await
     }
 
     /// Drops a keyspace with its maps and all their data, and waits until this node has dropped it.
@@ -99,10 +89,12 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn drop_keyspace(&self, name: &str) -> Result<(), AdminError> {
-        let until = self.deadline();
-        self.ask(until, AdminRequest::DropKeyspace { name: name.into() })
+        let until = self.changes.deadline();
+        self.changes
+            .ask(until, AdminRequest::DropKeyspace { name: name.into() })
             .await?;
-        self.await_table(until, |table| table.keyspace_named(name).is_none())
+        self.changes
+            .await_table(until, |table| table.keyspace_named(name).is_none())
             .await
     }
 
@@ -129,12 +121,13 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn split_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
-        self.change(AdminRequest::SplitAt {
-            keyspace: keyspace.into(),
-            map: MapId(0),
-            key: begins_with(key)?,
-        })
-        .await
+        self.changes
+            .change(AdminRequest::SplitAt {
+                keyspace: keyspace.into(),
+                map: MapId(0),
+                key: begins_with(key)?,
+            })
+            .await
     }
 
     /// Merges the range that begins with this key with the one before it. The same members must
@@ -148,12 +141,13 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn merge_at(&self, keyspace: &str, key: &[u8]) -> Result<(), AdminError> {
-        self.change(AdminRequest::MergeAt {
-            keyspace: keyspace.into(),
-            map: MapId(0),
-            key: begins_with(key)?,
-        })
-        .await
+        self.changes
+            .change(AdminRequest::MergeAt {
+                keyspace: keyspace.into(),
+                map: MapId(0),
+                key: begins_with(key)?,
+            })
+            .await
     }
 
     /// Begins to empty a member. What it leads goes to other members at once, and its copies once
@@ -185,10 +179,11 @@ impl Admin {
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`]. A
     /// drain that has begun goes on.
     pub async fn drain(&self, member: &str) -> Result<(), AdminError> {
-        self.change(AdminRequest::Drain {
-            name: member.into(),
-        })
-        .await
+        self.changes
+            .change(AdminRequest::Drain {
+                name: member.into(),
+            })
+            .await
     }
 
     /// Ends a drain: the member may hold data again.
@@ -200,10 +195,11 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn fill(&self, member: &str) -> Result<(), AdminError> {
-        self.change(AdminRequest::Fill {
-            name: member.into(),
-        })
-        .await
+        self.changes
+            .change(AdminRequest::Fill {
+                name: member.into(),
+            })
+            .await
     }
 
     /// Goes on without a silent member whose machine will not return. Data that this member alone
@@ -216,10 +212,11 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn remove_lost(&self, member: &str) -> Result<(), AdminError> {
-        self.change(AdminRequest::GiveUp {
-            name: member.into(),
-        })
-        .await
+        self.changes
+            .change(AdminRequest::GiveUp {
+                name: member.into(),
+            })
+            .await
     }
 
     /// Forgets a member that went, and that is missed no more: no alert and no status mentions it.
@@ -239,16 +236,17 @@ impl Admin {
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn forget(&self, member: &str) -> Result<(), AdminError> {
         // A cluster of the level before remembers none, and does not know the request.
-        let table = self.table_or_not_member()?;
+        let table = self.changes.table_or_not_member()?;
         if table.level < doyen_placement::level::ANNEX {
             let unknown = doyen_placement::planner::forget(&table, member);
             let why = unknown.err().map_or_else(String::new, |e| e.to_string());
             return Err(Refusal::NotFound { why }.into());
         }
-        self.change(AdminRequest::Forget {
-            name: member.into(),
-        })
-        .await
+        self.changes
+            .change(AdminRequest::Forget {
+                name: member.into(),
+            })
+            .await
     }
 
     /// Goes on without a majority of the voters. The caller asserts that these members are dead and
@@ -283,19 +281,24 @@ impl Admin {
         }
         within_runtime().map_err(|_| AdminError::NoRuntime)?;
         let began = Instant::now();
-        let asked = self.control.recover(dead.to_vec(), gone);
+        let asked = self.changes.control.recover(dead.to_vec(), gone);
         let asked = tokio::time::timeout(RECOVER_MAX, asked).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),
             Ok(Ok(AdminReply::Refused(why) | AdminReply::Outdated(why))) => why,
-            Ok(Err(_)) => return Err(self.stopped()),
+            Ok(Err(_)) => return Err(self.changes.stopped()),
             Err(_) => {
                 return Err(AdminError::Unknown {
-                    why: self.waits_for().await,
+                    why: self.changes.waits_for().await,
                 });
             }
         };
-        let cluster = self.control.status().await.map_err(|_| self.stopped())?;
+        let cluster = self
+            .changes
+            .control
+            .status()
+            .await
+            .map_err(|_| self.changes.stopped())?;
         Err(refusal::of_recover(&cluster, dead, why, began.elapsed()))
     }
 
@@ -318,7 +321,12 @@ impl Admin {
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn keep_half(&self) -> Result<(), AdminError> {
         within_runtime().map_err(|_| AdminError::NoRuntime)?;
-        let cluster = self.control.status().await.map_err(|_| self.stopped())?;
+        let cluster = self
+            .changes
+            .control
+            .status()
+            .await
+            .map_err(|_| self.changes.stopped())?;
         match &cluster.status.split {
             Some(split) if split.half == (Half::Stopped { both: false }) && split.is_heard => {
                 let why = format!(
@@ -331,7 +339,7 @@ impl Admin {
                 let table = cluster.installed.as_deref();
                 let branch = table.and_then(|table| table.annex.branches.last());
                 let branch = branch.map_or(BranchId(0), |branch| branch.id);
-                self.change(AdminRequest::KeepHalf(branch)).await
+                self.changes.change(AdminRequest::KeepHalf(branch)).await
             }
             _ => {
                 let why = "this node is not stopped by a split, so there is nothing to keep".into();
@@ -361,10 +369,10 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn rebalance(&self, plan: &RebalancePlan) -> Result<(), AdminError> {
-        let until = self.deadline();
-        self.await_coordinator(until).await?;
-        let request = plan::request(plan, &*self.table_or_not_member()?)?;
-        self.ask(until, request).await.map(|_| ())
+        let until = self.changes.deadline();
+        self.changes.await_coordinator(until).await?;
+        let request = plan::request(plan, &*self.changes.table_or_not_member()?)?;
+        self.changes.ask(until, request).await.map(|_| ())
     }
 
     /// Says for which reasons copies and primaries move by themselves.
@@ -378,7 +386,9 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn rebalance_automatically(&self, schedulers: Schedulers) -> Result<(), AdminError> {
-        self.change(AdminRequest::Schedule(schedulers)).await
+        self.changes
+            .change(AdminRequest::Schedule(schedulers))
+            .await
     }
 
     /// Moves nothing more for balance until [`Admin::resume_balance`]. Copies under way are
@@ -456,15 +466,17 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn set_balance(&self, options: &BalanceOptions) -> Result<(), AdminError> {
-        let until = self.deadline();
+        let until = self.changes.deadline();
         for change in options.changes()? {
-            self.ask(until, AdminRequest::Balance(change)).await?;
+            self.changes
+                .ask(until, AdminRequest::Balance(change))
+                .await?;
         }
         Ok(())
     }
 
     async fn change_balance(&self, change: BalanceChange) -> Result<(), AdminError> {
-        self.change(AdminRequest::Balance(change)).await
+        self.changes.change(AdminRequest::Balance(change)).await
     }
 
     /// Gives up a move, named `KEYSPACE/PARTITION` as in [`Admin::moves`]. The partition stays
@@ -486,19 +498,20 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn cancel_move(&self, id: &str) -> Result<(), AdminError> {
-        let until = self.deadline();
-        self.await_coordinator(until).await?;
-        let find = || self.installed()?.partition_named(id);
+        let until = self.changes.deadline();
+        self.changes.await_coordinator(until).await?;
+        let find = || self.changes.installed()?.partition_named(id);
         let mut found = find();
         if found.is_none() {
             // Another member may know a newer table.
-            let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
+            let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
             found = find();
         }
         let at = found.ok_or_else(|| Refusal::NotFound {
             why: format!("there is no partition {id:?}: `doyen moves` names those that move"),
         })?;
-        self.ask(until, AdminRequest::Cancel(Some(at)))
+        self.changes
+            .ask(until, AdminRequest::Cancel(Some(at)))
             .await
             .map(|_| ())
     }
@@ -520,32 +533,7 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn cancel_moves(&self) -> Result<(), AdminError> {
-        self.change(AdminRequest::Cancel(None)).await
-    }
-
-    /// Lets a map be as it is wanted, and waits until it is so here.
-    pub(crate) async fn want_map(&self, wanted: WantedMap) -> Result<MapEntry, AdminError> {
-        let (until, wish) = (self.deadline(), wanted.wish);
-        let entry = self.ask(until, AdminRequest::of_map(wanted)).await?;
-        let entry = entry.ok_or_else(|| AdminError::Unknown {
-            why: "the coordinator did not say which map it is".into(),
-        })?;
-        self.await_table(until, |table| wish.met(table, &entry))
-            .await?;
-        // Replies do not carry limits.
-        let table = self.installed();
-        let map = table.and_then(|table| table.map(entry.id).cloned());
-        Ok(map.unwrap_or(entry))
-    }
-
-    async fn change(&self, request: AdminRequest) -> Result<(), AdminError> {
-        self.ask(self.deadline(), request).await.map(|_| ())
-    }
-
-    pub(super) fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {
-        self.installed().ok_or_else(|| AdminError::NotMember {
-            why: "it was expelled, and joins again: try again in a moment".into(),
-        })
+        self.changes.change(AdminRequest::Cancel(None)).await
     }
 }
 

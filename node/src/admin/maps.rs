@@ -99,9 +99,9 @@ impl Admin {
     /// If the future is dropped, nothing has changed.
     pub async fn maps(&self) -> Result<Vec<MapSizeReport>, ReportError> {
         // Another member may have just made a map.
-        self.control.catch_up().await;
+        self.changes.control.catch_up().await;
         let table = self.table_in_force().await?;
-        let cluster = self.control.status().await;
+        let cluster = self.changes.control.status().await;
         let cluster = cluster.map_err(|_| ReportError::Stopped)?;
         if let Some(split) = cluster.status.split.filter(Split::is_stopped) {
             let why = advice::split_text(&split);
@@ -155,9 +155,11 @@ impl Admin {
     ) -> Result<(), AdminError> {
         for entry in self.maps_of(keyspace, map).await? {
             let limits = options.limits(entry.limits)?;
-            let level = self.table_or_not_member()?.level;
+            let level = self.changes.table_or_not_member()?.level;
             let wish = MapWish::Replaced(limits).at_level(level);
-            self.want_map(wanted(keyspace, &entry, wish)).await?;
+            self.changes
+                .want_map(wanted(keyspace, &entry, wish))
+                .await?;
         }
         Ok(())
     }
@@ -179,7 +181,8 @@ impl Admin {
     /// If the future is dropped, the map may be dropped or not, as after [`AdminError::Unknown`].
     pub async fn drop_map(&self, keyspace: &str, map: &str) -> Result<(), AdminError> {
         for entry in self.maps_of(keyspace, map).await? {
-            self.want_map(wanted(keyspace, &entry, MapWish::Dropped))
+            self.changes
+                .want_map(wanted(keyspace, &entry, MapWish::Dropped))
                 .await?;
         }
         Ok(())
@@ -187,10 +190,10 @@ impl Admin {
 
     /// The map of this name, and that in which a cache of this name keeps entries by schema.
     async fn maps_of(&self, keyspace: &str, map: &str) -> Result<Vec<MapEntry>, AdminError> {
-        let until = self.deadline();
-        self.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
-        let table = self.table_or_not_member()?;
+        let until = self.changes.deadline();
+        self.changes.await_coordinator(until).await?;
+        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
+        let table = self.changes.table_or_not_member()?;
         if table.keyspace_named(keyspace).is_none() {
             let known = table.keyspaces.iter().map(|k| &k.name);
             let why = Refused::no_keyspace(keyspace, known).to_string();

@@ -32,7 +32,7 @@ impl Admin {
         let mut report = ClusterReport::new(&known);
         if report.safe {
             // Until a death is noticed, everything looks safe.
-            let silent = self.control.unproven().await.map_err(stopped)?;
+            let silent = self.changes.control.unproven().await.map_err(stopped)?;
             let members = known.installed.iter().flat_map(|table| &table.members);
             let names = members.filter(|m| silent.contains(&m.id));
             // The death may have been noticed meanwhile: a member that went is asked no more.
@@ -108,7 +108,7 @@ impl Admin {
     pub async fn keyspace(&self, name: &str) -> Result<KeyspaceReport, ReportError> {
         let mut keyspaces = self.keyspaces().await?;
         if !keyspaces.iter().any(|k| k.name == name) {
-            self.control.catch_up().await;
+            self.changes.control.catch_up().await;
             keyspaces = self.keyspaces().await?;
         }
         let unknown = Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string();
@@ -196,14 +196,14 @@ impl Admin {
     /// Events from now on: members that join and leave, coordinators, losses.
     #[must_use]
     pub fn events(&self) -> Events {
-        self.control.events()
+        self.changes.control.events()
     }
 
     /// The events after the one with this number (0: all of them). A node keeps about the last
     /// thousand that it has learned of.
     #[must_use]
     pub fn logged_events(&self, since: u64) -> Vec<LoggedEvent> {
-        self.control.logged_events(since)
+        self.changes.control.logged_events(since)
     }
 
     /// The number of the last event. It changes with every event.
@@ -222,17 +222,17 @@ impl Admin {
     /// ```
     #[must_use]
     pub fn last_event(&self) -> watch::Receiver<u64> {
-        self.control.watch_events()
+        self.changes.control.watch_events()
     }
 
     async fn known(&self) -> Result<ClusterStatus, ReportError> {
-        self.control.status().await.map_err(stopped)
+        self.changes.control.status().await.map_err(stopped)
     }
 
     /// The table in force, and what its partitions and members carry.
     async fn loaded(&self) -> Result<(Arc<Table>, Loads), ReportError> {
         let table = self.table_in_force().await?;
-        let loads = self.control.loads().await.map_err(stopped)?;
+        let loads = self.changes.control.loads().await.map_err(stopped)?;
         Ok((table, loads))
     }
 

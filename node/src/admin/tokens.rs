@@ -68,7 +68,7 @@ impl Admin {
         if !may_be_token(name) {
             return Err(InvalidField::new("name", TOKEN_NAMES).into());
         }
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let grant = Grant {
             role,
             sha256,
@@ -88,7 +88,8 @@ impl Admin {
         }
         let change = (None, Some(grant));
         self.change_token(until, name, change, keep_operate).await?;
-        self.await_table(until, |table| table.access.grant(name).is_some_and(same))
+        self.changes
+            .await_table(until, |table| table.access.grant(name).is_some_and(same))
             .await
     }
 
@@ -111,14 +112,15 @@ impl Admin {
         name: &str,
         keep_operate: bool,
     ) -> Result<(), AdminError> {
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let Some(grant) = self.grant(until, name).await? else {
             let why = format!("there is no token {name}: `doyen token list` names them");
             return Err(Refusal::NotFound { why }.into());
         };
         let change = (Some(grant), None);
         self.change_token(until, name, change, keep_operate).await?;
-        self.await_table(until, |table| table.access.grant(name) != Some(grant))
+        self.changes
+            .await_table(until, |table| table.access.grant(name) != Some(grant))
             .await
     }
 
@@ -129,9 +131,9 @@ impl Admin {
 
     /// The newest table, if it can have users and tokens.
     pub(super) async fn table_for_access(&self, until: Instant) -> Result<Arc<Table>, AdminError> {
-        self.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
-        let table = self.table_or_not_member()?;
+        self.changes.await_coordinator(until).await?;
+        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
+        let table = self.changes.table_or_not_member()?;
         Ok(table)
     }
 
@@ -151,7 +153,8 @@ impl Admin {
             keep_operate,
             ..AccessChange::default()
         };
-        self.ask(until, AdminRequest::ChangeAccess(change))
+        self.changes
+            .ask(until, AdminRequest::ChangeAccess(change))
             .await
             .map(|_| ())
     }

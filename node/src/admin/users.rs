@@ -76,7 +76,7 @@ impl Admin {
         &self,
         wanted: impl Fn(&Access) -> Result<Option<UserChange>, String>,
     ) -> Result<bool, AdminError> {
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let mut attempts = 0;
         loop {
             let table = self.table_for_access(until).await?;
@@ -89,20 +89,22 @@ impl Admin {
                 users: vec![change.clone()],
                 ..AccessChange::default()
             });
-            let asked = self.ask(until, request).await;
+            let asked = self.changes.ask(until, request).await;
             let moved = |table: &Table| table.access.rules(&name) != change.before.as_deref();
             match asked {
                 Err(AdminError::Refused(Refusal::Conflict { .. }))
-                    if attempts < ATTEMPTS_MAX && self.installed().is_some_and(|t| moved(&t)) =>
+                    if attempts < ATTEMPTS_MAX
+                        && self.changes.installed().is_some_and(|t| moved(&t)) =>
                 {
                     attempts += 1;
                     continue;
                 }
                 asked => _ = asked?,
             }
-            self.await_table(until, |table| table.access.rules(&name) == after.as_deref())
+            self.changes
+                .await_table(until, |table| table.access.rules(&name) == after.as_deref())
                 .await?;
-            if let Some(table) = self.installed() {
+            if let Some(table) = self.changes.installed() {
                 operator::warn_without_administrator(&table.access, false);
             }
             return Ok(true);

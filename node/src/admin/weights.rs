@@ -51,13 +51,14 @@ impl Admin {
             };
             InvalidField::new(field, why.to_string())
         })?;
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let before = self.allowed_weight(until, name).await?;
         if before != Some(weight) {
             self.change_weight(until, name, before, Some(weight))
                 .await?;
         }
-        self.await_table(until, |table| table.access.weight(name) == Some(weight))
+        self.changes
+            .await_table(until, |table| table.access.weight(name) == Some(weight))
             .await
     }
 
@@ -71,7 +72,7 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn forget_weight(&self, name: &str) -> Result<(), AdminError> {
-        let until = self.deadline();
+        let until = self.changes.deadline();
         let Some(weight) = self.allowed_weight(until, name).await? else {
             let why = format!(
                 "no weight is allowed for {name}: `doyen weight list` names those that are"
@@ -79,15 +80,16 @@ impl Admin {
             return Err(Refusal::NotFound { why }.into());
         };
         self.change_weight(until, name, Some(weight), None).await?;
-        self.await_table(until, |table| table.access.weight(name) != Some(weight))
+        self.changes
+            .await_table(until, |table| table.access.weight(name) != Some(weight))
             .await
     }
 
     /// The weight that is allowed for this name, by the newest table.
     async fn allowed_weight(&self, until: Instant, name: &str) -> Result<Option<u32>, AdminError> {
-        self.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
-        let table = self.table_or_not_member()?;
+        self.changes.await_coordinator(until).await?;
+        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
+        let table = self.changes.table_or_not_member()?;
         Ok(table.access.weight(name))
     }
 
@@ -106,7 +108,8 @@ impl Admin {
             }],
             ..AccessChange::default()
         };
-        self.ask(until, AdminRequest::ChangeAccess(change))
+        self.changes
+            .ask(until, AdminRequest::ChangeAccess(change))
             .await
             .map(|_| ())
     }

@@ -621,9 +621,9 @@ fn split(text: &str) -> Option<(u64, &str)> {
 }
 
 /// A TOML value that may be a string or an integer.
-struct Text<T>(std::marker::PhantomData<T>);
+struct ValueText<T>(std::marker::PhantomData<T>);
 
-impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
+impl<T: FromStr<Err = String>> Visitor<'_> for ValueText<T> {
     type Value = T;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -685,7 +685,7 @@ macro_rules! from_text {
     ($($name:ty),*) => {$(
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                d.deserialize_any(Text(std::marker::PhantomData)).map_err(D::Error::custom)
+                d.deserialize_any(ValueText(std::marker::PhantomData)).map_err(D::Error::custom)
             }
         }
     )*};

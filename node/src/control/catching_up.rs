@@ -5,7 +5,7 @@
 //! One question serves all lookups that were waiting when it was asked. The rate of questions is
 //! limited, so that lookups of names that do not exist cannot overload the coordinator.
 use super::ClusterStatus;
-use super::driver::Driver;
+use super::driver::ControlDriver;
 use crate::clock;
 use doyen_gossip::{Input, Time};
 use doyen_placement::TableName;
@@ -30,20 +30,20 @@ const SWEPT_EVERY: usize = WAITING_MAX / 8;
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
     /// Lookups for the next question.
-    waiting: Waiting,
+    waiting: WaitingLookups,
     round: Option<Round>,
     pace: Pace,
 }
 
 /// Lookups that the next question serves.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLookups {
     lookups: Vec<oneshot::Sender<()>>,
     /// How many came since the last removal.
     unswept: usize,
 }
 
-impl Waiting {
+impl WaitingLookups {
     /// Adds a lookup. If too many wait, it is dropped, and thereby answered.
     fn push(&mut self, lookup: oneshot::Sender<()>) {
         self.unswept += 1;
@@ -62,11 +62,11 @@ impl Waiting {
 struct Round {
     waiting: Vec<oneshot::Sender<()>>,
     until: Time,
-    step: Step,
+    step: RoundStep,
 }
 
 #[derive(Debug)]
-enum Step {
+enum RoundStep {
     /// The coordinator was asked.
     Asked(oneshot::Receiver<ClusterStatus>),
     /// This table is committed.
@@ -89,17 +89,19 @@ impl Pace {
     }
 }
 
-impl Driver {
+impl CatchingUp {
     /// `answer` is sent once this node has installed every table that was committed before now, or
     /// cannot find out.
-    pub(super) fn catch_up(&mut self, answer: oneshot::Sender<()>) {
-        self.catching_up.waiting.push(answer);
+    pub(super) fn wait(&mut self, answer: oneshot::Sender<()>) {
+        self.waiting.push(answer);
     }
+}
 
+impl ControlDriver {
     /// Continues with the question under way, or asks the next one.
     pub(super) fn go_on_catching_up(&mut self, now: Time) {
         if let Some(mut round) = self.catching_up.round.take() {
-            if let Step::Asked(answered) = &mut round.step {
+            if let RoundStep::Asked(answered) = &mut round.step {
                 match answered.try_recv() {
                     Ok(ClusterStatus {
                         status,
@@ -110,7 +112,7 @@ impl Driver {
                         if let Some(name) = status.installed {
                             self.handle(Input::Pull(name));
                             self.carry_out();
-                            round.step = Step::Committed(name);
+                            round.step = RoundStep::Committed(name);
                         }
                     }
                     Err(oneshot::error::TryRecvError::Empty) => {}
@@ -118,7 +120,8 @@ impl Driver {
                     Ok(_) | Err(oneshot::error::TryRecvError::Closed) => round.until = now,
                 }
             }
-            let reached = matches!(&round.step, Step::Committed(name) if self.has_installed(*name));
+            let reached =
+                matches!(&round.step, RoundStep::Committed(name) if self.has_installed(*name));
             if !reached && now < round.until {
                 self.catching_up.round = Some(round);
                 return;
@@ -133,7 +136,7 @@ impl Driver {
             self.catching_up.round = Some(Round {
                 waiting,
                 until: now + PATIENCE,
-                step: Step::Asked(answered),
+                step: RoundStep::Asked(answered),
             });
             self.on_status(answer);
             // If this node is the coordinator, the answer has already come.
@@ -158,7 +161,7 @@ mod tests {
     /// Each lookup used to look at all waiting ones, so the cost of many at once was quadratic.
     #[test]
     fn lookups_that_gave_up_make_room_but_are_not_searched_each_time() {
-        let mut waiting = Waiting::default();
+        let mut waiting = WaitingLookups::default();
         let gave_up = || oneshot::channel().0;
         (1..SWEPT_EVERY).for_each(|_| waiting.push(gave_up()));
         assert_eq!(
@@ -168,7 +171,7 @@ mod tests {
         );
         waiting.push(gave_up());
         assert_eq!(waiting.lookups.len(), 1);
-        let (mut others, mut receivers) = (Waiting::default(), Vec::new());
+        let (mut others, mut receivers) = (WaitingLookups::default(), Vec::new());
         for _ in 0..2 * WAITING_MAX {
             let (lookup, receiver) = oneshot::channel();
             others.push(lookup);

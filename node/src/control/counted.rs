@@ -14,7 +14,7 @@ const SAMPLES_MAX: usize = 4096;
 
 /// What events told, in numbers.
 #[derive(Debug, Clone, Default)]
-pub struct Happened {
+pub struct HappenedCounts {
     /// How many events of each kind there were.
     pub events: BTreeMap<&'static str, u64>,
     /// Partitions that began empty because every copy was lost.
@@ -34,7 +34,7 @@ pub struct Counted {
     /// swap.
     commits: Mutex<Vec<f64>>,
     /// The same.
-    happened: Mutex<Happened>,
+    happened: Mutex<HappenedCounts>,
 }
 
 impl Counted {
@@ -91,7 +91,7 @@ impl Counted {
 
     /// What events told so far.
     #[must_use]
-    pub fn happened(&self) -> Happened {
+    pub fn happened(&self) -> HappenedCounts {
         self.happened
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -3,11 +3,16 @@
 use super::alive::Alive;
 use super::catching_up::CatchingUp;
 use super::counted::Counted;
-use super::seeds::{self, Company, Resolved};
-use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, GoneFor, Upcall};
+use super::leaving::Leaving;
+use super::past::Past;
+use super::planning::Planning;
+use super::refused::RefusedBy;
+use super::seeds::{self, Company, Resolved, SeedNames};
+use super::tickets::Tickets;
+use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
 use crate::advice;
 use crate::clock;
-use crate::control::shared::{Local, Shared};
+use crate::control::shared::{LocalView, Shared};
 use crate::events::{EventLog, minute_of_day};
 use crate::hooks::Hooks;
 use crate::net::endpoint::Failure;
@@ -24,9 +29,9 @@ use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, S
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
-use doyen_placement::planner::{self, Pace, PlannedChanges};
+use doyen_placement::planner::PlannedChanges;
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -36,24 +41,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-/// Former tables that are kept, to tell what is new since then.
-const FORMER_MAX: usize = 8;
-/// Requests that may wait for an answer, at most.
-const TICKETS_MAX: usize = 1024;
-/// How long the coordinator may take to answer a request for the status.
-const STATUS_TIMEOUT: Duration = Duration::from_millis(300);
-/// How long every member has to answer a ping.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a peer is probed after the last ping to it.
 const PROBED_FOR: Duration = Duration::from_secs(1);
-/// For this long, refusals of a node that was never a member are not logged one by one.
-const REFUSED_QUIETLY: Duration = Duration::from_secs(2);
 /// Inputs that are handled before the machine's outputs are carried out. The limit keeps a flood of
 /// inputs from delaying the outputs.
 const BATCH_MAX: usize = 64;
 
 /// The control thread's ends of channels and shared state.
-pub(super) struct Ends {
+pub(super) struct ControlEnds {
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) upcalls: mpsc::Receiver<Upcall>,
     pub(super) log: Arc<EventLog>,
@@ -66,7 +61,7 @@ pub(super) struct Ends {
 pub(super) async fn run(
     options: ControlOptions,
     shared: Arc<Shared>,
-    ends: Ends,
+    ends: ControlEnds,
     started: SyncSender<io::Result<()>>,
 ) {
     let ControlOptions {
@@ -117,7 +112,7 @@ pub(super) async fn run(
     tasks.spawn_local(supervisor);
     let (plans_in, plans) = mpsc::channel(1);
 
-    let mut driver = Driver {
+    let mut driver = ControlDriver {
         agreement: Agreement::new(config.clone(), clock::now()),
         config,
         identity,
@@ -127,29 +122,21 @@ pub(super) async fn run(
         log: ends.log,
         fatal: ends.fatal,
         hints,
-        names,
+        seeds: SeedNames::new(names),
         company,
         notices: Notices::default(),
         view: None,
-        before: VecDeque::new(),
-        gone: BTreeMap::new(),
-        was_member: false,
-        started: clock::now(),
-        former: Vec::new(),
+        past: Past::default(),
         alive: Alive::default(),
         unheard: BTreeMap::new(),
         proposed: None,
         leaving: Leaving::default(),
         tickets: Tickets::default(),
         catching_up: CatchingUp::default(),
-        planning: Planning {
-            under_way: false,
-            next: None,
-            done: plans_in,
-        },
+        planning: Planning::new(plans_in),
         pinged: BTreeMap::new(),
         minute: None,
-        refusals: BTreeMap::new(),
+        refused_by: RefusedBy::new(),
         hooks,
     };
     driver.note_unresolved(&resolved);
@@ -175,7 +162,7 @@ struct Inputs {
     plans: mpsc::Receiver<(TableName, PlannedChanges)>,
 }
 
-pub(super) struct Driver {
+pub(super) struct ControlDriver {
     agreement: Agreement,
     /// For the next machine, if this process is expelled.
     config: AgreementConfig,
@@ -186,20 +173,11 @@ pub(super) struct Driver {
     log: Arc<EventLog>,
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
-    /// Seeds that are names.
-    names: Vec<String>,
+    seeds: SeedNames,
     company: watch::Sender<Company>,
     notices: Notices,
     view: Option<View>,
-    /// Tables that were in force before, to tell what is new since then.
-    before: VecDeque<Arc<Table>>,
-    /// Since when this node has known each member that went, and whether it went before that.
-    gone: BTreeMap<MemberId, (Time, bool)>,
-    was_member: bool,
-    started: Time,
-    /// The addresses of the other members when the cluster continued without this process. They are
-    /// seeds from then on.
-    former: Vec<SocketAddr>,
+    past: Past,
     alive: Alive,
     /// For each data thread, the members that it is not connected with.
     unheard: BTreeMap<u8, Vec<MemberId>>,
@@ -213,49 +191,11 @@ pub(super) struct Driver {
     pinged: BTreeMap<MemberId, Time>,
     /// The time of day that the machine was told last.
     minute: Option<u16>,
-    /// Seeds that refuse this node for a reason that another attempt does not change.
-    refusals: BTreeMap<SocketAddr, Failure>,
+    refused_by: RefusedBy,
     hooks: Hooks,
 }
 
-#[derive(Default)]
-struct Leaving {
-    hand_over: Vec<oneshot::Sender<()>>,
-    depart: Vec<oneshot::Sender<()>>,
-    /// The machine has said that this node holds nothing any more.
-    handed_over: bool,
-    /// This process is no longer a member, for good.
-    gone: bool,
-    begun: bool,
-}
-
-/// Requests that wait for an answer.
-#[derive(Default)]
-struct Tickets {
-    next: u64,
-    admin: BTreeMap<u64, oneshot::Sender<AdminReply>>,
-    status: BTreeMap<u64, (Time, MemberId, oneshot::Sender<ClusterStatus>)>,
-    loads: BTreeMap<u64, (Time, MemberId, oneshot::Sender<Loads>)>,
-    /// Who asks whether all members answer: since when, and until when.
-    proofs: Vec<(Time, Time, oneshot::Sender<Vec<MemberId>>)>,
-    /// Data threads that wait until their cluster of one is marked as used.
-    used: Vec<oneshot::Sender<()>>,
-}
-
-impl Tickets {
-    fn issue(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-}
-
-struct Planning {
-    under_way: bool,
-    next: Option<(Arc<Table>, Arc<Loads>)>,
-    done: mpsc::Sender<(TableName, PlannedChanges)>,
-}
-
-impl Driver {
+impl ControlDriver {
     async fn drive(&mut self, mut inputs: Inputs, stop: &Notify) {
         let mut probes = Probes::default();
         let mut probes_due = probes.due(Instant::now());
@@ -285,18 +225,14 @@ impl Driver {
                     None => return,
                 },
                 Some((base, proposal)) = inputs.plans.recv() => {
-                    self.planning.under_way = false;
                     self.handle(Input::Planned { base, proposal });
-                    if let Some((table, loads)) = self.planning.next.take() {
-                        self.plan(table, loads);
-                    }
+                    self.planning.done();
                 }
                 Some(hint) = self.hints.hints.recv() => self.handle(Input::Hint(hint)),
                 Some((to, bytes)) = self.hints.outgoing.recv() => self.gossip(to, bytes),
                 Some(resolved) = inputs.seeds.recv() => {
                     self.note_unresolved(&resolved);
-                    self.config.seeds = resolved.into_seeds(&self.names);
-                    self.add_former();
+                    self.config.seeds = self.seeds.seeds(resolved);
                     self.handle(Input::Seeds(self.config.seeds.clone()));
                 }
                 () = probing => {
@@ -314,7 +250,7 @@ impl Driver {
             }
             self.carry_out();
             self.expire_status(now);
-            self.settle_proofs(now);
+            self.tickets.settle_proofs(now, &self.agreement);
             self.go_on_catching_up(now);
         }
     }
@@ -332,22 +268,8 @@ impl Driver {
     fn wait(&self) -> Duration {
         let now = clock::now();
         let due = self.agreement.poll_timeout().map(|due| due.since(now));
-        let status = self
-            .tickets
-            .status
-            .values()
-            .map(|(deadline, _, _)| *deadline);
-        let loads = self
-            .tickets
-            .loads
-            .values()
-            .map(|(deadline, _, _)| *deadline);
-        let proofs = self.tickets.proofs.iter().map(|(_, until, _)| *until);
-        let asked = status
-            .chain(loads)
-            .chain(proofs)
-            .map(|deadline| deadline.since(now))
-            .min();
+        let deadlines = self.tickets.deadlines();
+        let asked = deadlines.map(|deadline| deadline.since(now)).min();
         due.into_iter()
             .chain(asked)
             .fold(self.config.timing.ping_interval, Duration::min)
@@ -375,13 +297,7 @@ impl Driver {
                     );
                 }
                 Envelope::StatusReply { ticket, status } => {
-                    if self
-                        .tickets
-                        .status
-                        .get(&ticket)
-                        .is_some_and(|(_, asked, _)| *asked == from)
-                        && let Some((_, _, answer)) = self.tickets.status.remove(&ticket)
-                    {
+                    if let Some(answer) = self.tickets.status.take(ticket, from) {
                         let from_coordinator = status.leading;
                         waking::answer(answer, self.cluster(*status, from_coordinator));
                     }
@@ -392,13 +308,7 @@ impl Driver {
                         .send(Peer::Member(from), &Envelope::LoadsReply { ticket, loads });
                 }
                 Envelope::LoadsReply { ticket, loads } => {
-                    if self
-                        .tickets
-                        .loads
-                        .get(&ticket)
-                        .is_some_and(|(_, asked, _)| *asked == from)
-                        && let Some((_, _, answer)) = self.tickets.loads.remove(&ticket)
-                    {
+                    if let Some(answer) = self.tickets.loads.take(ticket, from) {
                         waking::answer(
                             answer,
                             self.installed()
@@ -415,7 +325,7 @@ impl Driver {
             },
             PeerEvent::Met { id, level, key } => self.handle(Input::Speaks { id, level, key }),
             PeerEvent::Identified { address, id } => {
-                self.refusals.remove(&address);
+                self.refused_by.forget(address);
                 self.handle(Input::Identified { address, id });
             }
             PeerEvent::Scouted { id, address } => self.handle(Input::Scouted { id, address }),
@@ -433,34 +343,20 @@ impl Driver {
     }
 
     fn on_unreached(&mut self, address: SocketAddr, failure: Failure) {
-        if !failure.is_lasting() {
-            self.refusals.remove(&address);
-            return tracing::debug!("cannot reach {address}: {failure}");
-        }
-        if self.config.seeds.addresses.contains(&address) {
-            self.refusals.insert(address, failure.clone());
-        }
-        let mut others = self
-            .config
-            .seeds
-            .addresses
-            .iter()
-            .filter(|seed| **seed != self.config.addresses.control)
-            .peekable();
-        let refused_by_all =
-            others.peek().is_some() && others.all(|seed| self.refusals.contains_key(seed));
-        if refused_by_all && !self.was_member {
+        let (seeds, own) = (&self.config.seeds, self.config.addresses.control);
+        if (self.refused_by).refuse(address, &failure, &seeds.addresses, own) {
             // This line ends the log, so it must be the only one about the refusals.
             return self.end(format!("no seed accepts this node; {address}: {failure}"));
+        }
+        if !failure.is_lasting() {
+            return tracing::debug!("cannot reach {address}: {failure}");
         }
         self.note_failure(address, &failure);
     }
 
     /// Logs one line for each pair of nodes, in either direction.
     fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
-        // If all seeds refuse a new node, it says so once, when it ends. If it continues, the seeds
-        // soon refuse it again.
-        if !self.was_member && clock::now().since(self.started) < REFUSED_QUIETLY {
+        if self.refused_by.is_quiet() {
             return tracing::debug!("cannot talk with {address}: {failure}");
         }
         let key = format!("{address} {:?}", std::mem::discriminant(failure));
@@ -496,7 +392,7 @@ impl Driver {
             }
             Upcall::Ended(why) => self.end(format!("a data thread has ended: {why}")),
             Upcall::Newer(name) => self.handle(Input::Pull(name)),
-            Upcall::CatchUp(answer) => self.catch_up(answer),
+            Upcall::CatchUp(answer) => self.catching_up.wait(answer),
             Upcall::WantMap { wanted, answer } => {
                 let request = AdminRequest::of_map(wanted);
                 self.on_command(Command::Admin(request, answer));
@@ -514,8 +410,7 @@ impl Driver {
                 waking::answer(answer, work());
             })),
             Upcall::Used(answer) => {
-                if self.tickets.used.len() < TICKETS_MAX {
-                    self.tickets.used.push(answer);
+                if self.tickets.wait_for_use(answer) {
                     self.handle(Input::Used);
                 }
             }
@@ -534,15 +429,10 @@ impl Driver {
                     self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
-            Command::CatchUp(answer) => self.catch_up(answer),
+            Command::CatchUp(answer) => self.catching_up.wait(answer),
             Command::Status(answer) => self.on_status(answer),
             Command::Prove(answer) => {
-                let now = clock::now();
-                self.tickets
-                    .proofs
-                    .retain(|(.., answer)| !answer.is_closed());
-                if self.tickets.proofs.len() < TICKETS_MAX {
-                    self.tickets.proofs.push((now, now + PROOF_TIMEOUT, answer));
+                if self.tickets.prove(clock::now(), answer) {
                     self.handle(Input::Prove);
                 }
             }
@@ -564,30 +454,21 @@ impl Driver {
                 waking::answer(answer, coordinated);
             }
             Command::HandOver(pace, answer) => {
-                self.leaving.hand_over.push(answer);
-                if !std::mem::replace(&mut self.leaving.begun, true) || pace == Pace::AtOnce {
+                if self.leaving.hand_over(pace, answer) {
                     self.handle(Input::Leave(pace));
                 }
-                self.settle_leaving();
+                self.leaving.settle();
             }
             Command::Depart(answer) => {
-                if self.leaving.depart.is_empty() {
+                if self.leaving.depart(answer) {
                     self.handle(Input::Depart);
                 }
-                self.leaving.depart.push(answer);
-                self.settle_leaving();
+                self.leaving.settle();
             }
         }
     }
 
     fn admin_ticket(&mut self, answer: oneshot::Sender<AdminReply>) -> Option<u64> {
-        if self.tickets.admin.len() >= TICKETS_MAX {
-            self.tickets.admin.retain(|_, waiting| !waiting.is_closed());
-        }
-        if self.tickets.admin.len() >= TICKETS_MAX {
-            waking::answer(answer, AdminReply::busy());
-            return None;
-        }
         if self.leaving.gone {
             waking::answer(
                 answer,
@@ -595,9 +476,7 @@ impl Driver {
             );
             return None;
         }
-        let ticket = self.tickets.issue();
-        self.tickets.admin.insert(ticket, answer);
-        Some(ticket)
+        self.tickets.admin(answer)
     }
 
     pub(super) fn on_status(&mut self, answer: oneshot::Sender<ClusterStatus>) {
@@ -607,12 +486,9 @@ impl Driver {
             Some(coordinator)
                 if !status.leading
                     && coordinator != self.config.id
-                    && self.tickets.status.len() < TICKETS_MAX =>
+                    && self.tickets.status.has_room() =>
             {
-                let ticket = self.tickets.issue();
-                self.tickets
-                    .status
-                    .insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+                let ticket = self.tickets.status.ask(now, coordinator, answer);
                 self.peers.send(
                     Peer::Member(coordinator),
                     &Envelope::StatusRequest { ticket },
@@ -629,13 +505,8 @@ impl Driver {
         let now = clock::now();
         let status = self.agreement.status(now);
         match status.coordinator {
-            Some(coordinator)
-                if coordinator != self.config.id && self.tickets.loads.len() < TICKETS_MAX =>
-            {
-                let ticket = self.tickets.issue();
-                self.tickets
-                    .loads
-                    .insert(ticket, (now + STATUS_TIMEOUT, coordinator, answer));
+            Some(coordinator) if coordinator != self.config.id && self.tickets.loads.has_room() => {
+                let ticket = self.tickets.loads.ask(now, coordinator, answer);
                 self.peers.send(
                     Peer::Member(coordinator),
                     &Envelope::LoadsRequest { ticket },
@@ -649,39 +520,12 @@ impl Driver {
 
     /// Answers requests that the coordinator did not answer in time with what this node knows.
     fn expire_status(&mut self, now: Time) {
-        while let Some(ticket) = self
-            .tickets
-            .loads
-            .iter()
-            .find(|(_, (deadline, _, _))| *deadline <= now)
-            .map(|(ticket, _)| *ticket)
-        {
-            if let Some((_, _, answer)) = self.tickets.loads.remove(&ticket) {
-                waking::answer(answer, Loads::default());
-            }
+        for answer in self.tickets.loads.overdue(now) {
+            waking::answer(answer, Loads::default());
         }
-        while let Some(ticket) = self
-            .tickets
-            .status
-            .iter()
-            .find(|(_, (deadline, _, _))| *deadline <= now)
-            .map(|(ticket, _)| *ticket)
-        {
-            if let Some((_, _, answer)) = self.tickets.status.remove(&ticket) {
-                let status = self.agreement.status(now);
-                waking::answer(answer, self.cluster(status, false));
-            }
-        }
-    }
-
-    /// Answers who asked whether all members answer.
-    fn settle_proofs(&mut self, now: Time) {
-        let agreement = &self.agreement;
-        let settled = |(since, until, _): &mut (Time, Time, _)| {
-            *until <= now || agreement.unproven(*since).is_empty()
-        };
-        for (since, _, answer) in self.tickets.proofs.extract_if(.., settled) {
-            waking::answer(answer, agreement.unproven(since));
+        for answer in self.tickets.status.overdue(now) {
+            let status = self.agreement.status(now);
+            waking::answer(answer, self.cluster(status, false));
         }
     }
 
@@ -710,27 +554,15 @@ impl Driver {
             status,
             from_coordinator,
             installed: self.installed(),
-            former: self.before(),
+            former: self.past.tables(),
             unheard,
             level_max: self.config.level_max,
-            gone: self
-                .gone
-                .iter()
-                .map(|(id, (since, longer))| {
-                    let known = clock::now().since(*since);
-                    let longer = *longer;
-                    (*id, GoneFor { known, longer })
-                })
-                .collect(),
+            gone: self.past.gone(clock::now()),
         }
     }
 
     pub(super) fn installed(&self) -> Option<Arc<Table>> {
         self.view.as_ref().map(|view| view.installed.clone())
-    }
-
-    fn before(&self) -> Vec<Arc<Table>> {
-        self.before.iter().cloned().collect()
     }
 
     /// Carries out the machine's outputs in order: data threads see a view before the ack leaves.
@@ -754,22 +586,13 @@ impl Driver {
                     self.counted.renewed(self.shared.lease(), clock::now());
                     self.shared.extend_lease(until);
                 }
-                Output::Plan(table, loads) => self.plan(table, loads),
+                Output::Plan(table, loads) => self.planning.plan(table, loads),
                 Output::AdminReply { ticket, reply } => {
-                    if let Some(answer) = self.tickets.admin.remove(&ticket) {
-                        waking::answer(answer, reply);
-                    }
+                    self.tickets.answer_admin(ticket, reply);
                 }
                 Output::Event(event) => self.tell(event),
-                Output::UsedOk => {
-                    for answer in self.tickets.used.drain(..) {
-                        waking::answer(answer, ());
-                    }
-                }
-                Output::HandedOver => {
-                    self.leaving.handed_over = true;
-                    self.settle_leaving();
-                }
+                Output::UsedOk => self.tickets.is_used(),
+                Output::HandedOver => self.leaving.handed_over(),
                 Output::Left => self.leave(),
                 Output::Expelled => self.start_anew(),
                 Output::Fatal(why) => self.end(why),
@@ -783,7 +606,7 @@ impl Driver {
         let keys = tables.iter().flat_map(|table| &table.members);
         let keys = keys.filter_map(|m| Some((m.id, m.vote_key?)));
         self.identity.set_keys(keys.collect());
-        self.shared.publish(Local {
+        self.shared.publish(LocalView {
             me: self.config.id,
             view: Some(view.clone()),
         });
@@ -818,30 +641,16 @@ impl Driver {
                 view.installed.members.len()
             );
         }
-        self.was_member = true;
-        self.refusals.clear();
-        self.follow_gone(&view.installed);
+        self.refused_by.is_member();
+        // Nothing is known of what went before this node was a member.
+        let first = self.view.is_none();
+        (self.past).follow_gone(clock::now(), first, &view.installed);
         let before = self.view.replace(view).map(|view| view.installed);
         if let Some(before) = before.filter(|before| {
             self.installed()
                 .is_some_and(|now| !Arc::ptr_eq(before, &now))
         }) {
-            self.before.push_back(before);
-            if self.before.len() > FORMER_MAX {
-                self.before.pop_front();
-            }
-        }
-    }
-
-    /// Counts for how long members have been gone.
-    fn follow_gone(&mut self, table: &Table) {
-        // Nothing is known of what went before this node was a member.
-        let (now, longer) = (clock::now(), self.view.is_none());
-        let gone = &table.annex.gone;
-        self.gone
-            .retain(|id, _| gone.iter().any(|gone| gone.id == *id));
-        for gone in gone {
-            self.gone.entry(gone.id).or_insert((now, longer));
+            self.past.replaced(before);
         }
     }
 
@@ -913,7 +722,7 @@ impl Driver {
             me = %self.config.id,
             "the cluster continued without this process: it joins again as a new member"
         );
-        self.shared.publish(Local {
+        self.shared.publish(LocalView {
             me: self.config.id,
             view: None,
         });
@@ -921,16 +730,8 @@ impl Driver {
         self.hints.set_scope(None);
         self.company.send_replace(Company::None);
         self.pinged.clear();
-        self.planning.next = None;
-        // These are dropped unanswered: that cluster of one gave way, and the write must not be
-        // applied.
-        self.tickets.used.clear();
-        for (_, answer) in std::mem::take(&mut self.tickets.admin) {
-            waking::answer(
-                answer,
-                AdminReply::unknown("this node was expelled meanwhile"),
-            );
-        }
+        self.planning.forget();
+        self.tickets.expelled();
         // The seeds may be gone, so ask the former members as well. They must be seeds before the
         // machine begins: a node without seeds forms a cluster of its own, and waiting clients
         // would use it at once.
@@ -938,58 +739,17 @@ impl Driver {
             .iter()
             .flat_map(|view| &view.installed.members)
             .map(|m| m.addresses.control);
-        self.former = members
-            .filter(|address| *address != self.config.addresses.control)
-            .collect();
-        self.add_former();
+        let own = self.config.addresses.control;
+        self.seeds.former = members.filter(|address| *address != own).collect();
+        self.seeds.add_former(&mut self.config.seeds);
         self.agreement = Agreement::new(self.config.clone(), clock::now());
     }
 
-    /// Adds the former members, which must stay seeds when names are resolved anew.
-    fn add_former(&mut self) {
-        for address in &self.former {
-            if !self.config.seeds.addresses.contains(address) {
-                self.config.seeds.addresses.push(*address);
-            }
-        }
-    }
-
     fn leave(&mut self) {
-        self.leaving.gone = true;
         self.shared.extend_lease(Time::ZERO);
         self.hints.set_scope(None);
         self.pinged.clear();
-        self.settle_leaving();
-    }
-
-    fn settle_leaving(&mut self) {
-        if self.leaving.handed_over || self.leaving.gone {
-            for answer in self.leaving.hand_over.drain(..) {
-                waking::answer(answer, ());
-            }
-        }
-        if self.leaving.gone {
-            for answer in self.leaving.depart.drain(..) {
-                waking::answer(answer, ());
-            }
-        }
-    }
-
-    /// Plans on another thread, one table at a time. Of the tables that wait, only the newest
-    /// matters.
-    fn plan(&mut self, table: Arc<Table>, loads: Arc<Loads>) {
-        if self.planning.under_way {
-            self.planning.next = Some((table, loads));
-            return;
-        }
-        self.planning.under_way = true;
-        let done = self.planning.done.clone();
-        // The runtime owns the task, and waits for it when the thread ends.
-        tokio::task::spawn_blocking(move || {
-            let proposal = planner::propose(&table, &loads);
-            // Sending fails only if the control thread is ending.
-            let _ = done.blocking_send((table.name(), proposal));
-        });
+        self.leaving.is_gone();
     }
 
     fn gossip(&mut self, to: SocketAddr, bytes: Vec<u8>) {

@@ -21,6 +21,40 @@ const INTERVAL_MEMBER: Duration = Duration::from_secs(30);
 /// Addresses of one name, at most. Of more, every node takes the same ones: the first in order.
 const ADDRESSES_MAX: usize = 64;
 
+/// Seeds that have names, and those that are former members.
+#[derive(Debug)]
+pub(super) struct SeedNames {
+    names: Vec<String>,
+    /// The addresses of the other members when the cluster continued without this process. They are
+    /// seeds from then on.
+    pub(super) former: Vec<SocketAddr>,
+}
+
+impl SeedNames {
+    pub(super) fn new(names: Vec<String>) -> Self {
+        Self {
+            names,
+            former: Vec::new(),
+        }
+    }
+
+    /// The seeds, now that their names have been resolved.
+    pub(super) fn seeds(&self, resolved: Resolved) -> Seeds {
+        let mut seeds = resolved.into_seeds(&self.names);
+        self.add_former(&mut seeds);
+        seeds
+    }
+
+    /// Adds the former members, which must stay seeds when names are resolved again.
+    pub(super) fn add_former(&self, seeds: &mut Seeds) {
+        for address in &self.former {
+            if !seeds.addresses.contains(address) {
+                seeds.addresses.push(*address);
+            }
+        }
+    }
+}
+
 /// The result of resolving the seeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Resolved {

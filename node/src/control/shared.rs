@@ -14,17 +14,17 @@ use std::sync::{Arc, OnceLock};
 /// What the control thread shows to the data threads.
 #[derive(Debug)]
 pub struct Shared {
-    local: ArcSwap<Local>,
+    local: ArcSwap<LocalView>,
     generation: AtomicU64,
     lease: AtomicU64,
     stopped: AtomicBool,
-    listener: OnceLock<Listener>,
+    listener: OnceLock<LeaseListener>,
 }
 
 /// Called after each published view.
-struct Listener(Box<dyn Fn() + Send + Sync>);
+struct LeaseListener(Box<dyn Fn() + Send + Sync>);
 
-impl std::fmt::Debug for Listener {
+impl std::fmt::Debug for LeaseListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Listener")
     }
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Listener {
 
 /// This process, and the tables that it acts on.
 #[derive(Debug, Clone)]
-pub struct Local {
+pub struct LocalView {
     /// The id of this process. After an expulsion it is another one, and everything held is void.
     pub me: MemberId,
     /// The tables in force; `None` until this process is a member.
@@ -44,7 +44,7 @@ impl Shared {
     #[must_use]
     pub fn new(me: MemberId) -> Self {
         Self {
-            local: ArcSwap::from_pointee(Local { me, view: None }),
+            local: ArcSwap::from_pointee(LocalView { me, view: None }),
             generation: AtomicU64::new(0),
             lease: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
@@ -54,7 +54,7 @@ impl Shared {
 
     /// Publishes another view. When this returns, every data thread that compares generations sees
     /// it.
-    pub fn publish(&self, local: Local) {
+    pub fn publish(&self, local: LocalView) {
         self.local.store(Arc::new(local));
         self.generation.fetch_add(1, Ordering::SeqCst);
         if let Some(listener) = self.listener.get() {
@@ -92,7 +92,7 @@ impl Shared {
     /// The present view. Load `generation` first: then the view is at least as new as that
     /// generation.
     #[must_use]
-    pub fn local(&self) -> Arc<Local> {
+    pub fn local(&self) -> Arc<LocalView> {
         self.local.load_full()
     }
 
@@ -115,6 +115,6 @@ impl Shared {
     /// Calls `changed` after each published view, to wake sleeping data threads. There is only one
     /// listener: further calls have no effect.
     pub fn listen(&self, changed: impl Fn() + Send + Sync + 'static) {
-        let _ = self.listener.set(Listener(Box::new(changed)));
+        let _ = self.listener.set(LeaseListener(Box::new(changed)));
     }
 }

@@ -4,7 +4,7 @@
 //! The network, other threads and the front door borrow it one after the other during a pass.
 //! `core` drives it: it advances the time, judges the pass, and carries out the results.
 
-use super::door::{Door, Message, Waiter};
+use super::door::{Door, DoorMessage, Waiter};
 use super::group::ThreadGroup;
 use super::inbox::{Ask, Left, Slot};
 use super::waiters::{Recipient, Waiters};
@@ -323,7 +323,7 @@ impl<D: Door> Context<D> {
     }
 
     /// Sends a message to the door of another thread.
-    pub(crate) fn tell(&self, thread: u8, message: Message) {
+    pub(crate) fn tell(&self, thread: u8, message: DoorMessage) {
         self.group.tell(thread, message);
     }
 }

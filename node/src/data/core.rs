@@ -14,7 +14,7 @@ use super::streams::{self, Streams};
 use crate::audit::Outcome;
 use crate::clock;
 use crate::control::Upcall;
-use crate::control::shared::{Local, Shared};
+use crate::control::shared::{LocalView, Shared};
 use crate::hooks::Hooks;
 use crate::net::links::Links;
 use crate::waking;
@@ -307,7 +307,7 @@ impl<D: Door> Core<D> {
                         accepted: table,
                         opens_at: Arc::default(),
                     };
-                    self.shared.publish(Local {
+                    self.shared.publish(LocalView {
                         me: self.context.me.member(),
                         view: Some(view),
                     });
@@ -385,7 +385,7 @@ impl<D: Door> Core<D> {
     }
 
     /// A caller subscribes to changes.
-    pub(super) fn subscribe(&mut self, asked: streams::Asked) {
+    pub(super) fn subscribe(&mut self, asked: streams::AskedStream) {
         let context = &mut self.context;
         self.streams.begin(&mut context.shard, context.now, asked);
     }
@@ -491,7 +491,7 @@ impl<D: Door> Core<D> {
             }
             Err(oneshot::error::TryRecvError::Empty) => {}
             // Without an answer, the control thread gave up this cluster or ended. It publishes
-            // another `Local` then.
+            // another `LocalView` then.
             Err(oneshot::error::TryRecvError::Closed) => self.asked_used = None,
         }
     }

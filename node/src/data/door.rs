@@ -32,7 +32,7 @@ use std::io;
 use std::time::Instant;
 
 /// A message between the doors of two threads. Only the door knows its content.
-pub(crate) type Message = Box<dyn Any + Send>;
+pub(crate) type DoorMessage = Box<dyn Any + Send>;
 
 /// The half of a door that stands beside the shard.
 pub(crate) trait Door: Sized {
@@ -75,8 +75,8 @@ pub(crate) trait Door: Sized {
     }
 
     /// Memory that the door holds for its clients.
-    fn held(&self) -> Held {
-        Held::default()
+    fn held(&self) -> HeldBytes {
+        HeldBytes::default()
     }
 
     /// Whether clients have given back this many bytes since the last call that returned true.
@@ -84,8 +84,8 @@ pub(crate) trait Door: Sized {
         false
     }
 
-    /// There is room for this many bytes of `Held::bounded`. `over`: the process holds more memory
-    /// than it may.
+    /// There is room for this many bytes of `HeldBytes::bounded`. `over`: the process holds more
+    /// memory than it may.
     fn set_room(&self, _now: Time, _bytes: usize, _over: bool) {}
 
     /// Whether there are no clients.
@@ -111,7 +111,7 @@ pub(crate) trait Waiter {
 }
 
 /// The half of a door that the loop drives: its sockets.
-pub(crate) trait Sockets: Sized {
+pub(crate) trait DoorSockets: Sized {
     /// The other half.
     type Door: Door;
 
@@ -134,7 +134,7 @@ pub(crate) trait Sockets: Sized {
     fn write(&mut self, context: &mut Context<Self::Door>, now: Instant);
 
     /// A message from this door at another thread.
-    fn receive(&mut self, context: &mut Context<Self::Door>, message: Message);
+    fn receive(&mut self, context: &mut Context<Self::Door>, message: DoorMessage);
 
     /// Accepts no more clients, answers received commands, and closes each connection in order.
     fn drain(&mut self, context: &mut Context<Self::Door>);
@@ -143,17 +143,17 @@ pub(crate) trait Sockets: Sized {
 /// Opens a door at a data thread.
 pub(crate) trait Opener: Send + 'static {
     /// The sockets of the door.
-    type Sockets: Sockets;
+    type Sockets: DoorSockets;
 
     /// Opens the door, on the thread that it is for.
     ///
     /// # Errors
     /// A socket cannot be used.
-    fn open(self, place: Place<'_>) -> io::Result<Halves<Self::Sockets>>;
+    fn open(self, place: DoorPlace<'_>) -> io::Result<Halves<Self::Sockets>>;
 }
 
 /// Both halves of a door.
-pub(crate) type Halves<S> = (S, <S as Sockets>::Door);
+pub(crate) type Halves<S> = (S, <S as DoorSockets>::Door);
 
 /// Where a door is opened.
 #[cfg_attr(
@@ -161,7 +161,7 @@ pub(crate) type Halves<S> = (S, <S as Sockets>::Door);
     allow(dead_code, reason = "this build has no front door that asks")
 )]
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct DoorPlace<'a> {
     /// Where the door registers its sockets.
     pub(crate) registry: Registry,
     /// The first token of the door. All following tokens are its own, too.
@@ -174,7 +174,7 @@ pub(crate) struct Place<'a> {
 
 /// Memory that a door holds for its clients, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldBytes {
     /// Bytes that `Door::set_room` bounds.
     pub(crate) bounded: usize,
     /// All other bytes.
@@ -215,7 +215,7 @@ impl Waiter for Infallible {
     }
 }
 
-impl Sockets for NoDoor {
+impl DoorSockets for NoDoor {
     type Door = Self;
 
     fn event(&mut self, _: &Event) {}
@@ -234,7 +234,7 @@ impl Sockets for NoDoor {
 
     fn write(&mut self, _: &mut Context<Self>, _: Instant) {}
 
-    fn receive(&mut self, _: &mut Context<Self>, _: Message) {}
+    fn receive(&mut self, _: &mut Context<Self>, _: DoorMessage) {}
 
     fn drain(&mut self, _: &mut Context<Self>) {}
 }
@@ -242,7 +242,7 @@ impl Sockets for NoDoor {
 impl Opener for NoDoor {
     type Sockets = Self;
 
-    fn open(self, _: Place<'_>) -> io::Result<(Self, Self)> {
+    fn open(self, _: DoorPlace<'_>) -> io::Result<(Self, Self)> {
         Ok((self, Self))
     }
 }

@@ -6,21 +6,21 @@
 use super::Message;
 use super::door;
 use super::inbox::Inbox;
-use super::process::Process;
+use super::process::ProcessMemory;
 use std::sync::Arc;
 
 /// The data threads of one process.
 #[derive(Debug)]
 pub(super) struct ThreadGroup {
     inboxes: Vec<Arc<Inbox>>,
-    process: Process,
+    process: ProcessMemory,
 }
 
 impl ThreadGroup {
     /// A group of these threads, at least one. `whole_process`: the process belongs to the node
     /// alone.
     pub(super) fn new(inboxes: Vec<Arc<Inbox>>, whole_process: bool) -> Self {
-        let process = Process::new(inboxes.len(), whole_process);
+        let process = ProcessMemory::new(inboxes.len(), whole_process);
         Self { inboxes, process }
     }
 
@@ -35,7 +35,7 @@ impl ThreadGroup {
     }
 
     /// The memory of the process.
-    pub(super) fn process(&self) -> &Process {
+    pub(super) fn process(&self) -> &ProcessMemory {
         &self.process
     }
 
@@ -45,7 +45,7 @@ impl ThreadGroup {
     }
 
     /// Sends a message to the door of a thread.
-    pub(super) fn tell(&self, thread: u8, message: door::Message) {
+    pub(super) fn tell(&self, thread: u8, message: door::DoorMessage) {
         self.inbox(thread).tell(Message::Door(message));
     }
 }

@@ -351,7 +351,7 @@ impl Drop for Attended {
 #[derive(Debug)]
 pub(super) struct Asked {
     inbox: Arc<Inbox>,
-    step: Step,
+    step: AskStep,
     /// Whether it waits until it is not blocked, so that the data thread hears when it is dropped.
     waits: bool,
     /// What near caches of this process forget before the caller is answered.
@@ -360,7 +360,7 @@ pub(super) struct Asked {
 }
 
 #[derive(Debug)]
-enum Step {
+enum AskStep {
     New(Ask),
     Left(Slot),
     Over,
@@ -372,7 +372,7 @@ impl Asked {
         Self {
             inbox,
             waits: matches!(ask, Ask::Wait(_)),
-            step: Step::New(ask),
+            step: AskStep::New(ask),
             #[cfg(feature = "near")]
             written: None,
         }
@@ -382,8 +382,8 @@ impl Asked {
     #[cfg(feature = "near")]
     pub(super) fn forgotten_by(mut self, nears: &super::nears::Nears) -> Self {
         self.written = match &self.step {
-            Step::New(Ask::Execute(work)) => nears.written(work),
-            Step::New(Ask::Wait(wait)) => nears.written(&Work::Key(wait.operation.clone())),
+            AskStep::New(Ask::Execute(work)) => nears.written(work),
+            AskStep::New(Ask::Wait(wait)) => nears.written(&Work::Key(wait.operation.clone())),
             _ => None,
         };
         self
@@ -394,10 +394,10 @@ impl Future for Asked {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
-        let slot = match std::mem::replace(&mut self.step, Step::Over) {
-            Step::New(ask) => match self.inbox.leave(ask, cx.waker()) {
+        let slot = match std::mem::replace(&mut self.step, AskStep::Over) {
+            AskStep::New(ask) => match self.inbox.leave(ask, cx.waker()) {
                 Ok((slot, None)) => {
-                    self.step = Step::Left(slot);
+                    self.step = AskStep::Left(slot);
                     return Poll::Pending;
                 }
                 // Whether the answer came or not, it is looked for below.
@@ -407,9 +407,9 @@ impl Future for Asked {
                 }
                 Err(failure) => return Poll::Ready(Outcome::Failed(failure)),
             },
-            Step::Left(slot) => slot,
+            AskStep::Left(slot) => slot,
             // Polled after its end, which no executor does.
-            Step::Over => return Poll::Pending,
+            AskStep::Over => return Poll::Pending,
         };
         let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
@@ -419,7 +419,7 @@ impl Future for Asked {
                     None => *waker = Some(cx.waker().clone()),
                 }
                 drop(state);
-                self.step = Step::Left(slot);
+                self.step = AskStep::Left(slot);
                 Poll::Pending
             }
             Some(Waiting::Done(_)) => {
@@ -446,7 +446,9 @@ impl Future for Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        let Step::Left(slot) = self.step else { return };
+        let AskStep::Left(slot) = self.step else {
+            return;
+        };
         let mut state = self.inbox.state();
         match state.slots.get_mut(slot) {
             Some(waiting @ Waiting::Open { .. }) => {

@@ -16,7 +16,7 @@ pub(crate) trait Forgets: Send + Sync {
     fn forget_all(&self);
 }
 
-type Near = (KeyspaceId, MapId, Weak<dyn Forgets>);
+type KnownNear = (KeyspaceId, MapId, Weak<dyn Forgets>);
 
 /// All near caches of this node.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Nears {
     /// How many there are, so that operations without one take no lock.
     count: AtomicUsize,
     /// A lock that is held for moments, because callers are on any thread.
-    all: Mutex<Vec<Near>>,
+    all: Mutex<Vec<KnownNear>>,
 }
 
 impl fmt::Debug for Nears {
@@ -55,7 +55,7 @@ impl Written {
 }
 
 impl Nears {
-    fn all(&self) -> MutexGuard<'_, Vec<Near>> {
+    fn all(&self) -> MutexGuard<'_, Vec<KnownNear>> {
         // Each change of it is one step.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ pub(crate) const ITSELF_BYTES: u64 = 32 << 20;
 
 /// The memory of this process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ProcessMemory {
     /// `None`: the system does not report it.
     statm: Option<File>,
     /// Whether the process belongs to Doyen alone. Otherwise memory of the embedding program would
@@ -25,7 +25,7 @@ pub(super) struct Process {
     counted: Vec<AtomicU64>,
 }
 
-impl Process {
+impl ProcessMemory {
     /// For this many data threads. `whole`: the process belongs to Doyen alone.
     pub(super) fn new(threads: usize, whole: bool) -> Self {
         let statm = File::open("/proc/self/statm").ok();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn threads_share_uncounted_bytes() {
-        let process = Process::new(2, true);
+        let process = ProcessMemory::new(2, true);
         // More memory than an empty process needs.
         let held = vec![1_u8; 96 << 20];
         let half = process.look(0, 0);
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn foreign_memory_does_not_count_in_a_shared_process() {
-        let process = Process::new(1, false);
+        let process = ProcessMemory::new(1, false);
         assert_eq!((process.look(0, 5), process.counted()), (0, 5));
     }
 }

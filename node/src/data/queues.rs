@@ -26,14 +26,14 @@ const BURST: Duration = Duration::from_millis(20);
 
 type Key = (KeyspaceId, MapId, Bytes);
 /// Holds since when there was no gap.
-type Line = Arc<tokio::sync::Mutex<Option<Instant>>>;
+type WaitingLine = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// All queues of this node. A lock that is held for moments, because callers are on any thread.
 #[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<HashMap<Key, Line>>);
+pub(super) struct Queues(Mutex<HashMap<Key, WaitingLine>>);
 
 impl Queues {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, Line>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, WaitingLine>> {
         // Each change of it is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,12 +44,12 @@ impl Queues {
 pub(crate) struct Queue {
     data: DataHandle,
     key: Key,
-    line: Line,
+    line: WaitingLine,
 }
 
 /// It is a caller's turn to change the key.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
+pub(crate) struct QueueTurn<'a> {
     data: &'a DataHandle,
     _turn: tokio::sync::MutexGuard<'a, Option<Instant>>,
     until: Instant,
@@ -68,7 +68,7 @@ impl DataHandle {
 
 impl Queue {
     /// Waits for this caller's turn. Callers come in the order in which they asked.
-    pub(crate) async fn enter(&self) -> Turn<'_> {
+    pub(crate) async fn enter(&self) -> QueueTurn<'_> {
         let mut turn = self.line.lock().await;
         match *turn {
             Some(since) if since.elapsed() >= BURST => {
@@ -78,7 +78,7 @@ impl Queue {
             Some(_) => {}
             None => *turn = Some(Instant::now()),
         }
-        Turn {
+        QueueTurn {
             data: &self.data,
             _turn: turn,
             until: Instant::now() + TRIES_FOR,
@@ -97,7 +97,7 @@ impl Drop for Queue {
     }
 }
 
-impl Turn<'_> {
+impl QueueTurn<'_> {
     /// Another process was faster. Returns whether the caller may try again, after a pause.
     pub(crate) async fn again(&mut self) -> bool {
         if Instant::now() >= self.until {

@@ -12,7 +12,7 @@
 //! delayed to form a batch.
 
 use super::core::Core;
-use super::door::{Door, Opener, Place, Sockets};
+use super::door::{Door, DoorPlace, DoorSockets, Opener};
 use super::inbox::{Inbox, Left};
 use super::passes::Passes;
 use super::turns::Turns;
@@ -44,7 +44,7 @@ const WARM_MAX: usize = 64;
 /// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
-pub(super) struct Reactor<S: Sockets> {
+pub(super) struct Reactor<S: DoorSockets> {
     poll: Poll,
     events: Events,
     inbox: Arc<Inbox>,
@@ -64,7 +64,7 @@ pub(super) struct Reactor<S: Sockets> {
     hooks: Hooks,
 }
 
-impl<S: Sockets> Reactor<S> {
+impl<S: DoorSockets> Reactor<S> {
     pub(super) fn new(
         poll: Poll,
         inbox: Arc<Inbox>,
@@ -86,7 +86,7 @@ impl<S: Sockets> Reactor<S> {
             NETWORK,
             Interest::READABLE,
         )?;
-        let (sockets, door) = door.open(Place {
+        let (sockets, door) = door.open(DoorPlace {
             registry: poll.registry().try_clone()?,
             token_first: DOOR_FROM,
             threads: options.group.threads(),

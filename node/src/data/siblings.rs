@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The member and the round as which a thread reads from a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Line {
+struct SiblingLine {
     member: MemberId,
     /// Counts how often the line between these two began anew.
     round: u32,
@@ -37,7 +37,7 @@ struct Line {
 /// The bytes that one thread left for another one, and the line that the reader reads.
 #[derive(Debug)]
 struct Mail {
-    reader: Line,
+    reader: SiblingLine,
     batches: VecDeque<(Lane, Bytes)>,
     /// Bytes of calls among them.
     calls: usize,
@@ -83,7 +83,7 @@ pub struct Siblings {
 #[derive(Debug)]
 struct Sibling {
     number: u8,
-    line: Line,
+    line: SiblingLine,
     connected: bool,
     /// Its mailbox may have something.
     flagged: bool,
@@ -98,7 +98,7 @@ struct Sibling {
 }
 
 impl Sibling {
-    fn new(number: u8, line: Line) -> Self {
+    fn new(number: u8, line: SiblingLine) -> Self {
         Self {
             number,
             line,
@@ -128,7 +128,7 @@ impl Siblings {
     /// The threads of a member, at most `THREADS_MAX`, each with its ends.
     #[must_use]
     pub fn of(member: MemberId, threads: u8) -> Vec<Self> {
-        let line = Line { member, round: 0 };
+        let line = SiblingLine { member, round: 0 };
         let mail = || {
             Mutex::new(Mail {
                 reader: line,
@@ -190,12 +190,12 @@ impl Siblings {
         self.member = member;
         self.unsettled = true;
         for at in 0..self.others.len() {
-            self.begin(at, Line { member, round: 0 });
+            self.begin(at, SiblingLine { member, round: 0 });
         }
     }
 
     /// From now on this thread reads a new line. Bytes of a former line are void.
-    fn begin(&mut self, at: usize, line: Line) {
+    fn begin(&mut self, at: usize, line: SiblingLine) {
         let other = &mut self.others[at];
         *other = Sibling::new(other.number, line);
         let void = {
@@ -349,7 +349,7 @@ impl Siblings {
             return;
         };
         handler.disconnected(self.member.thread(other.number));
-        let line = Line {
+        let line = SiblingLine {
             round: other.line.round.saturating_add(1),
             ..other.line
         };

@@ -33,14 +33,14 @@ const READY_MAX: Duration = Duration::from_secs(5);
 
 /// The queue of one subscription.
 #[derive(Debug, Default)]
-struct Queue {
-    state: Mutex<State>,
+struct StreamQueue {
+    state: Mutex<StreamState>,
     /// Something may be in it.
     news: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StreamState {
     told: VecDeque<Told>,
     bytes: usize,
     waker: Option<Waker>,
@@ -55,7 +55,7 @@ struct State {
     patient: bool,
 }
 
-impl State {
+impl StreamState {
     /// Whether the caller is to be woken.
     fn push(&mut self, told: Told) -> bool {
         self.ended |= told == Told::Ended;
@@ -82,14 +82,14 @@ impl State {
     }
 }
 
-impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl StreamQueue {
+    fn state(&self) -> MutexGuard<'_, StreamState> {
         // A panic while the lock was held left a whole state: each change is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Wakes the caller.
-    fn changed(mut state: MutexGuard<'_, State>) {
+    fn changed(mut state: MutexGuard<'_, StreamState>) {
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -108,7 +108,7 @@ impl Queue {
 /// The caller's end of a subscription. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    queue: Arc<Queue>,
+    queue: Arc<StreamQueue>,
     inbox: Arc<Inbox>,
 }
 
@@ -174,7 +174,7 @@ impl Stream {
 /// A request for a bookmark.
 #[derive(Debug)]
 pub(super) struct Marking {
-    queue: Arc<Queue>,
+    queue: Arc<StreamQueue>,
     answer: oneshot::Sender<Bookmark>,
 }
 
@@ -188,11 +188,11 @@ impl Drop for Stream {
 /// A request for a subscription: its filter, where it goes on, its queue, and the answer once it is
 /// ready.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct AskedStream {
     filter: Filter,
     after: Option<Bookmark>,
     confirms: Option<Duration>,
-    queue: Arc<Queue>,
+    queue: Arc<StreamQueue>,
     answer: oneshot::Sender<Result<(), Failure>>,
 }
 
@@ -210,7 +210,7 @@ pub(super) async fn subscribe(
     (filter, after): (Filter, Option<Bookmark>),
     confirms: Option<Duration>,
 ) -> Result<Stream, Failure> {
-    let queue = Arc::<Queue>::default();
+    let queue = Arc::<StreamQueue>::default();
     queue.state().patient = confirms.is_some();
     let (answer, answered) = oneshot::channel();
     // If the caller gives up before the answer, this ends the subscription.
@@ -218,7 +218,7 @@ pub(super) async fn subscribe(
         queue: queue.clone(),
         inbox: inbox.clone(),
     };
-    inbox.tell(Message::Subscribe(Box::new(Asked {
+    inbox.tell(Message::Subscribe(Box::new(AskedStream {
         filter,
         after,
         confirms,
@@ -247,7 +247,7 @@ struct Followed {
     /// `None`: there is no table that has its keyspace, since the beginning or since this process
     /// became another member.
     id: Option<SubscriptionId>,
-    queue: Arc<Queue>,
+    queue: Arc<StreamQueue>,
     /// The caller that waits until it is ready.
     answer: Option<oneshot::Sender<Result<(), Failure>>>,
     until: Time,
@@ -266,8 +266,8 @@ impl Followed {
 
 impl Streams {
     /// A caller asks for a subscription.
-    pub(super) fn begin(&mut self, shard: &mut Shard, now: Time, asked: Asked) {
-        let Asked {
+    pub(super) fn begin(&mut self, shard: &mut Shard, now: Time, asked: AskedStream) {
+        let AskedStream {
             filter,
             after,
             confirms,
@@ -389,7 +389,7 @@ impl Streams {
                 followed.queue.news.store(true, Ordering::Release);
             }
             if wakes {
-                Queue::changed(state);
+                StreamQueue::changed(state);
             } else {
                 drop(state);
             }
@@ -429,9 +429,9 @@ impl Drop for Streams {
 }
 
 /// Whatever is next of a stream.
-pub(crate) struct Next<'a>(pub(crate) &'a Stream);
+pub(crate) struct NextChange<'a>(pub(crate) &'a Stream);
 
-impl Future for Next<'_> {
+impl Future for NextChange<'_> {
     type Output = Option<Told>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Told>> {

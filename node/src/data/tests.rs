@@ -46,7 +46,7 @@ impl Running {
             seeds: Vec::new(),
             hooks: Hooks::default(),
         };
-        shared.publish(crate::control::shared::Local {
+        shared.publish(crate::control::shared::LocalView {
             me: ME,
             view: Some(view),
         });
@@ -104,7 +104,7 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
                 next.version = doyen_placement::Version(table.version.0 + 1);
                 let next = Arc::new(next);
                 (view.installed, view.accepted) = (next.clone(), next);
-                shared.publish(crate::control::shared::Local {
+                shared.publish(crate::control::shared::LocalView {
                     me: ME,
                     view: Some(view),
                 });
@@ -348,7 +348,7 @@ async fn callers_in_line_wait_on_as_those_of_the_next_incarnation() {
         ..addresses()
     };
     let publish = |view| {
-        let local = crate::control::shared::Local { me, view };
+        let local = crate::control::shared::LocalView { me, view };
         node.shared.publish(local);
     };
     // It has no table for a while.
@@ -384,7 +384,7 @@ async fn another_incarnation_answers_waiting_reads_and_says_that_writes_are_unkn
         tokio::task::yield_now().await;
     }
     let me = MemberId(0xbee0);
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me,
         view: Some(view_of(vec![member(me, addresses())], 1)),
     });

@@ -14,12 +14,12 @@ pub(super) enum Recipient<W> {
 /// Recipients by token. A reused token has another number, so a late outcome finds no recipient.
 #[derive(Debug)]
 pub(super) struct Waiters<W> {
-    entries: Vec<Entry<W>>,
+    entries: Vec<WaiterEntry<W>>,
     free: Vec<u32>,
 }
 
 #[derive(Debug)]
-struct Entry<W> {
+struct WaiterEntry<W> {
     uses: u32,
     recipient: Option<Recipient<W>>,
 }
@@ -38,7 +38,7 @@ impl<W> Waiters<W> {
 
     pub(super) fn insert(&mut self, recipient: Recipient<W>) -> u64 {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry {
+            self.entries.push(WaiterEntry {
                 uses: 0,
                 recipient: None,
             });

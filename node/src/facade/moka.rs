@@ -42,7 +42,7 @@ use std::time::Duration;
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// What `init` may fail with.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type MokaError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A cache that all nodes share, with the names of moka: see the [module](self). Cheap to clone.
 ///
@@ -99,7 +99,7 @@ pub struct EntrySelector<'a, K, V> {
 ///
 /// Example: [`Cache::entry`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry<K, V> {
+pub struct MokaEntry<K, V> {
     key: K,
     value: V,
     is_fresh: bool,
@@ -300,7 +300,7 @@ where
     pub async fn try_get_with<F, E>(&self, key: K, init: F) -> Result<V, Error>
     where
         F: Future<Output = Result<V, E>> + Send + 'static,
-        E: Into<BoxError>,
+        E: Into<MokaError>,
     {
         self.cache.get_or_load(&key, move || init).await
     }
@@ -399,7 +399,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, the value may be written or not.
-    pub async fn or_insert(self, value: V) -> Result<Entry<K, V>, Error> {
+    pub async fn or_insert(self, value: V) -> Result<MokaEntry<K, V>, Error> {
         self.or_insert_with(std::future::ready(value)).await
     }
 
@@ -413,7 +413,7 @@ where
     pub async fn or_insert_with(
         self,
         init: impl Future<Output = V> + Send + 'static,
-    ) -> Result<Entry<K, V>, Error> {
+    ) -> Result<MokaEntry<K, V>, Error> {
         self.or_try_insert_with(init.map(Ok::<V, Infallible>)).await
     }
 
@@ -424,10 +424,10 @@ where
     ///
     /// # Cancel safety
     /// As for [`Cache::get_with`].
-    pub async fn or_try_insert_with<F, E>(self, init: F) -> Result<Entry<K, V>, Error>
+    pub async fn or_try_insert_with<F, E>(self, init: F) -> Result<MokaEntry<K, V>, Error>
     where
         F: Future<Output = Result<V, E>> + Send + 'static,
-        E: Into<BoxError>,
+        E: Into<MokaError>,
     {
         let began = Arc::new(AtomicBool::new(false));
         let begins = began.clone();
@@ -437,7 +437,7 @@ where
         };
         let Self { cache, key } = self;
         let value = cache.cache.get_or_load(&key, move || init).await?;
-        Ok(Entry {
+        Ok(MokaEntry {
             key,
             value,
             is_fresh: began.load(Ordering::Relaxed),
@@ -445,7 +445,7 @@ where
     }
 }
 
-impl<K, V> Entry<K, V> {
+impl<K, V> MokaEntry<K, V> {
     /// Its key.
     #[must_use]
     pub const fn key(&self) -> &K {

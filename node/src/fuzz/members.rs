@@ -15,7 +15,7 @@ use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange
 use doyen_placement::{
     Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId,
     Mode, OnLoss, OrderKey, PartitionId, PartitionRef, Place, Reshaping, Role, Rule, Schedulers,
-    Settings, Table, Tags,
+    Settings, Table, TableName, Tags,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -94,6 +94,49 @@ fn config(place: usize) -> AgreementConfig {
         signing_seed: SigningSeed::of_test(id(place).0),
         rng_seed: 7,
     }
+}
+
+/// Requests that only operators make.
+fn of_operators(base: TableName, at: PartitionRef) -> Vec<AdminRequest> {
+    vec![
+        AdminRequest::GiveUp { name: "n2".into() },
+        AdminRequest::AlterKeyspace {
+            name: "default".into(),
+            change: KeyspaceChange {
+                on_loss: Some(OnLoss::Wait),
+                ..Default::default()
+            },
+        },
+        AdminRequest::AlterKeyspace {
+            name: "default".into(),
+            change: KeyspaceChange {
+                rules: Some(vec![
+                    Rule::Per {
+                        most: 1,
+                        label: Label::Zone,
+                    },
+                    Rule::Primary(Place {
+                        inside: false,
+                        label: Label::Name,
+                        value: "n1".into(),
+                    }),
+                ]),
+                ..Default::default()
+            },
+        },
+        AdminRequest::DropKeyspace {
+            name: "default".into(),
+        },
+        AdminRequest::CreateMap {
+            name: "x".into(),
+            keyspace: "default".into(),
+        },
+        AdminRequest::ApplyPlan {
+            base,
+            goals: vec![(at, vec![id(1), id(0)])],
+        },
+        AdminRequest::Schedule(Schedulers::MANUAL),
+    ]
 }
 
 impl Members {
@@ -190,45 +233,7 @@ impl Members {
                 step,
             });
         }
-        for request in [
-            AdminRequest::GiveUp { name: "n2".into() },
-            AdminRequest::AlterKeyspace {
-                name: "default".into(),
-                change: KeyspaceChange {
-                    on_loss: Some(OnLoss::Wait),
-                    ..Default::default()
-                },
-            },
-            AdminRequest::AlterKeyspace {
-                name: "default".into(),
-                change: KeyspaceChange {
-                    rules: Some(vec![
-                        Rule::Per {
-                            most: 1,
-                            label: Label::Zone,
-                        },
-                        Rule::Primary(Place {
-                            inside: false,
-                            label: Label::Name,
-                            value: "n1".into(),
-                        }),
-                    ]),
-                    ..Default::default()
-                },
-            },
-            AdminRequest::DropKeyspace {
-                name: "default".into(),
-            },
-            AdminRequest::CreateMap {
-                name: "x".into(),
-                keyspace: "default".into(),
-            },
-            AdminRequest::ApplyPlan {
-                base: table.name(),
-                goals: vec![(at, vec![id(1), id(0)])],
-            },
-            AdminRequest::Schedule(Schedulers::MANUAL),
-        ] {
+        for request in of_operators(table.name(), at) {
             said.push(Message::Admin {
                 cluster,
                 origin: id(2),

@@ -387,10 +387,26 @@ fn report() -> Report {
     }
 }
 
-/// Every message of agreement.
+/// Every message of members, in the order of the corpus.
 fn messages(version: u16) -> Vec<Message> {
     let tables = tables(version);
     let (table, next) = (Arc::new(tables[0].1.clone()), Arc::new(tables[1].1.clone()));
+    let (name, cluster) = (table.name(), table.cluster);
+    let admin = |request| Message::Admin {
+        cluster,
+        origin: id(1),
+        ticket: 9,
+        request,
+    };
+    let mut messages = of_elections(&table);
+    messages.extend(of_publications(&table, &next));
+    messages.extend(of_requests(cluster));
+    messages.extend(requests(&next, name).into_iter().map(admin));
+    messages
+}
+
+/// Messages of processes that meet, and of elections.
+fn of_elections(table: &Arc<Table>) -> Vec<Message> {
     let (name, cluster) = (table.name(), table.cluster);
     let pulse = Pulse {
         cluster,
@@ -429,40 +445,8 @@ fn messages(version: u16) -> Vec<Message> {
         mine: Term(3),
         accepted: name,
     };
-    let commit = Commit {
-        name,
-        predecessor: name,
-        ages: vec![(id(1), 40)],
-        seals: vec![(id(1), vec![at(2)])],
-    };
-    let delta = Payload::Delta(Box::new(TableDelta::between(&table, &next)));
-    let proposal = |payload| {
-        Box::new(Proposal {
-            name: next.name(),
-            committed: name,
-            commit: Some(commit.clone()),
-            voters: table.voters.clone(),
-            payload,
-        })
-    };
-    let in_sync = |change| InSyncRequest {
-        partition: at(1),
-        epoch: Epoch(4),
-        change,
-    };
-    let admin = |request| Message::Admin {
-        cluster,
-        origin: id(1),
-        ticket: 9,
-        request,
-    };
-    let reply = |reply| Message::AdminReply {
-        cluster,
-        ticket: 9,
-        reply,
-    };
     let signature = Signature::new([[1; 32], [2; 32]]);
-    let mut messages = vec![
+    vec![
         Message::Ping(pulse),
         Message::Pong(pulse),
         Message::Probe(status(forming)),
@@ -506,6 +490,29 @@ fn messages(version: u16) -> Vec<Message> {
             branches: vec![(BranchId(7), name, 1)],
             signature,
         })),
+    ]
+}
+
+/// Messages about the next table.
+fn of_publications(table: &Table, next: &Arc<Table>) -> Vec<Message> {
+    let (name, cluster) = (table.name(), table.cluster);
+    let commit = Commit {
+        name,
+        predecessor: name,
+        ages: vec![(id(1), 40)],
+        seals: vec![(id(1), vec![at(2)])],
+    };
+    let delta = Payload::Delta(Box::new(TableDelta::between(table, next)));
+    let proposal = |payload| {
+        Box::new(Proposal {
+            name: next.name(),
+            committed: name,
+            commit: Some(commit.clone()),
+            voters: table.voters.clone(),
+            payload,
+        })
+    };
+    vec![
         Message::Propose(proposal(delta.clone())),
         Message::Propose(proposal(Payload::Whole(next.clone()))),
         Message::Ack(Box::new(Ack {
@@ -529,6 +536,22 @@ fn messages(version: u16) -> Vec<Message> {
             payload: delta,
             commit: Some(commit),
         })),
+    ]
+}
+
+/// Messages of members to the coordinator, and its answers.
+fn of_requests(cluster: ClusterId) -> Vec<Message> {
+    let in_sync = |change| InSyncRequest {
+        partition: at(1),
+        epoch: Epoch(4),
+        change,
+    };
+    let reply = |reply| Message::AdminReply {
+        cluster,
+        ticket: 9,
+        reply,
+    };
+    vec![
         Message::InSync {
             cluster,
             origin: id(1),
@@ -584,9 +607,7 @@ fn messages(version: u16) -> Vec<Message> {
             member: id(1),
             step: LeaveStep::Gone,
         },
-    ];
-    messages.extend(requests(&tables[1].1, name).into_iter().map(admin));
-    messages
+    ]
 }
 
 /// Every request of operators and programs.

@@ -1,8 +1,8 @@
 //! Changes by HTTP. Each route reads its path and its body, asks [`Admin`](crate::admin::Admin),
 //! and says what was done.
 
-use super::State;
-use super::failure::{Answer, Failure};
+use super::HttpState;
+use super::failure::{HttpAnswer, HttpFailure};
 use super::guard::Summary;
 use super::routes::{BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PathName, too_large};
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
@@ -21,10 +21,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-pub(super) type Done = Answer<Json<Value>>;
+pub(super) type Done = HttpAnswer<Json<Value>>;
 
 /// A body that a change takes.
-pub(super) trait Body: DeserializeOwned {
+pub(super) trait ChangeBody: DeserializeOwned {
     /// An example, for a caller that sent something else.
     const EXAMPLE: &'static str;
     /// The largest such body. The route has the same limit.
@@ -38,12 +38,12 @@ pub(super) trait Body: DeserializeOwned {
 }
 
 /// The body of a request. The guard has let the caller in before it is read.
-pub(super) struct Sent<T>(pub(super) T);
+pub(super) struct SentChange<T>(pub(super) T);
 
-impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
-    type Rejection = Failure;
+impl<T: ChangeBody> FromRequest<Arc<HttpState>> for SentChange<T> {
+    type Rejection = HttpFailure;
 
-    async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, Failure> {
+    async fn from_request(request: Request, state: &Arc<HttpState>) -> Result<Self, HttpFailure> {
         let summary = request.extensions().get::<Summary>().cloned();
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|e| unread::<T>(e.status(), &e.body_text()))?;
@@ -56,18 +56,18 @@ impl<T: Body> FromRequest<Arc<State>> for Sent<T> {
 }
 
 /// A body could not be read.
-fn unread<T: Body>(status: StatusCode, why: &str) -> Failure {
+fn unread<T: ChangeBody>(status: StatusCode, why: &str) -> HttpFailure {
     let text = if status == StatusCode::PAYLOAD_TOO_LARGE {
         too_large(T::BYTES_MAX)
     } else {
         format!("the body cannot be read ({why}): send {}", T::EXAMPLE)
     };
-    Failure(status, text)
+    HttpFailure(status, text)
 }
 
-pub(super) fn parse<T: Body>(body: &[u8]) -> Answer<T> {
+pub(super) fn parse<T: ChangeBody>(body: &[u8]) -> HttpAnswer<T> {
     let misread =
-        |why: &dyn fmt::Display| Failure::bad_request(format!("send {}: {why}", T::EXAMPLE));
+        |why: &dyn fmt::Display| HttpFailure::bad_request(format!("send {}: {why}", T::EXAMPLE));
     // serde would also take an array of the fields in their order here. No caller means that.
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(misread(&"this is no JSON object"));
@@ -170,7 +170,7 @@ pub(super) struct Recovery {
     gone: String,
 }
 
-impl Body for NewKeyspace {
+impl ChangeBody for NewKeyspace {
     const EXAMPLE: &'static str = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
     const BYTES_MAX: usize = KEYSPACE_BYTES_MAX;
 
@@ -180,11 +180,11 @@ impl Body for NewKeyspace {
     }
 }
 
-impl Body for KeyspaceOptions {
+impl ChangeBody for KeyspaceOptions {
     const EXAMPLE: &'static str = r#"{"backups": 2}"#;
 }
 
-impl Body for SplitRequest {
+impl ChangeBody for SplitRequest {
     const EXAMPLE: &'static str = r#"{"at": "KEY"}"#;
 
     fn summary(&self, _: &[u8]) -> String {
@@ -192,7 +192,7 @@ impl Body for SplitRequest {
     }
 }
 
-impl Body for RebalancePlan {
+impl ChangeBody for RebalancePlan {
     const EXAMPLE: &'static str = "what GET /rebalance answers";
     const BYTES_MAX: usize = PLAN_BYTES_MAX;
 
@@ -201,28 +201,28 @@ impl Body for RebalancePlan {
     }
 }
 
-impl Body for Automatic {
+impl ChangeBody for Automatic {
     const EXAMPLE: &'static str = concat!(
         r#"{"automatic": ["repair", "drain", "place", "copies", "primaries", "#,
         r#""hot", "splits", "merges"]}"#
     );
 }
 
-impl Body for BalanceOptions {
+impl ChangeBody for BalanceOptions {
     const EXAMPLE: &'static str = r#"{"paused": false, "rate": "adaptive", "window": "always"}"#;
 }
 
-impl Body for CancelRequest {
+impl ChangeBody for CancelRequest {
     const EXAMPLE: &'static str = r#"{"id": "KEYSPACE/PARTITION"} or {"all": true}"#;
 }
 
-impl Body for Recovery {
+impl ChangeBody for Recovery {
     const EXAMPLE: &'static str = r#"{"assert_dead": ["NAME", ...], "gone": "2/3"}"#;
 }
 
 pub(super) async fn create_keyspace(
-    Shared(state): Shared<Arc<State>>,
-    Sent(NewKeyspace { name, options }): Sent<NewKeyspace>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(NewKeyspace { name, options }): SentChange<NewKeyspace>,
 ) -> Done {
     match state.admin.create_keyspace(&name, &options).await {
         // It is created all the same. `GET /keyspaces/NAME` shows when it is served.
@@ -232,34 +232,34 @@ pub(super) async fn create_keyspace(
 }
 
 pub(super) async fn alter_keyspace(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
-    Sent(options): Sent<KeyspaceOptions>,
+    SentChange(options): SentChange<KeyspaceOptions>,
 ) -> Done {
     state.admin.alter_keyspace(&name, &options).await?;
     done("altered", name)
 }
 
 pub(super) async fn split_range(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(keyspace): PathName,
-    Sent(SplitRequest { at }): Sent<SplitRequest>,
+    SentChange(SplitRequest { at }): SentChange<SplitRequest>,
 ) -> Done {
     state.admin.split_at(&keyspace, &at.0).await?;
     done("splitting", keyspace)
 }
 
 pub(super) async fn merge_ranges(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(keyspace): PathName,
-    Sent(SplitRequest { at }): Sent<SplitRequest>,
+    SentChange(SplitRequest { at }): SentChange<SplitRequest>,
 ) -> Done {
     state.admin.merge_at(&keyspace, &at.0).await?;
     done("merging", keyspace)
 }
 
 pub(super) async fn drop_keyspace(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
 ) -> Done {
     state.admin.drop_keyspace(&name).await?;
@@ -267,16 +267,16 @@ pub(super) async fn drop_keyspace(
 }
 
 pub(super) async fn apply_plan(
-    Shared(state): Shared<Arc<State>>,
-    Sent(plan): Sent<RebalancePlan>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(plan): SentChange<RebalancePlan>,
 ) -> Done {
     state.admin.rebalance(&plan).await?;
     done("applied", plan.goals.len())
 }
 
 pub(super) async fn schedule(
-    Shared(state): Shared<Arc<State>>,
-    Sent(Automatic { automatic }): Sent<Automatic>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(Automatic { automatic }): SentChange<Automatic>,
 ) -> Done {
     let schedulers = balance::schedulers(&automatic).map_err(AdminError::from)?;
     state.admin.rebalance_automatically(schedulers).await?;
@@ -284,16 +284,16 @@ pub(super) async fn schedule(
 }
 
 pub(super) async fn set_balance(
-    Shared(state): Shared<Arc<State>>,
-    Sent(options): Sent<BalanceOptions>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(options): SentChange<BalanceOptions>,
 ) -> Done {
     state.admin.set_balance(&options).await?;
     Ok(Json(json!({ "changed": options })))
 }
 
 pub(super) async fn cancel_moves(
-    Shared(state): Shared<Arc<State>>,
-    Sent(cancel): Sent<CancelRequest>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(cancel): SentChange<CancelRequest>,
 ) -> Done {
     match cancel.which().map_err(AdminError::from)? {
         Some(id) => {
@@ -307,32 +307,35 @@ pub(super) async fn cancel_moves(
     }
 }
 
-pub(super) async fn drain(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn drain(Shared(state): Shared<Arc<HttpState>>, PathName(name): PathName) -> Done {
     state.admin.drain(&name).await?;
     done("draining", name)
 }
 
-pub(super) async fn fill(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn fill(Shared(state): Shared<Arc<HttpState>>, PathName(name): PathName) -> Done {
     state.admin.fill(&name).await?;
     done("filling", name)
 }
 
 pub(super) async fn remove_lost(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
 ) -> Done {
     state.admin.remove_lost(&name).await?;
     done("removed", name)
 }
 
-pub(super) async fn forget(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn forget(
+    Shared(state): Shared<Arc<HttpState>>,
+    PathName(name): PathName,
+) -> Done {
     state.admin.forget(&name).await?;
     done("forgotten", name)
 }
 
 pub(super) async fn recover(
-    Shared(state): Shared<Arc<State>>,
-    Sent(Recovery { assert_dead, gone }): Sent<Recovery>,
+    Shared(state): Shared<Arc<HttpState>>,
+    SentChange(Recovery { assert_dead, gone }): SentChange<Recovery>,
 ) -> Done {
     let gone = gone.parse::<VotersGone>();
     let gone = gone.map_err(|why| AdminError::from(InvalidField::new("gone", why.to_string())))?;
@@ -340,7 +343,7 @@ pub(super) async fn recover(
     done("recovered", true)
 }
 
-pub(super) async fn keep_half(Shared(state): Shared<Arc<State>>) -> Done {
+pub(super) async fn keep_half(Shared(state): Shared<Arc<HttpState>>) -> Done {
     state.admin.keep_half().await?;
     done("kept", true)
 }
@@ -361,7 +364,7 @@ mod tests {
         for body in ["", "[\"a\"]", "{\"at\": 7}", "{\"to\": \"a\"}", "{", "7"] {
             let failure = parse::<SplitRequest>(body.as_bytes()).map(|_| ()).err();
             assert!(
-                matches!(&failure, Some(Failure(status, text))
+                matches!(&failure, Some(HttpFailure(status, text))
                     if status.as_u16() == 400 && text.contains(r#"{"at": "KEY"}"#)),
                 "{body}: {failure:?}"
             );
@@ -371,10 +374,10 @@ mod tests {
     /// Regression: the last value was taken silently.
     #[test]
     fn a_key_that_is_given_twice_is_refused_in_every_body() {
-        fn told<T: Body>(body: &str) -> String {
+        fn told<T: ChangeBody>(body: &str) -> String {
             match parse::<T>(body.as_bytes()) {
                 Ok(_) => "taken".to_owned(),
-                Err(Failure(status, text)) => format!("{}: {text}", status.as_u16()),
+                Err(HttpFailure(status, text)) => format!("{}: {text}", status.as_u16()),
             }
         }
         let twice = r#"{"name": "a", "backups": 1, "backups": 2}"#;
@@ -411,14 +414,14 @@ mod tests {
                 format!("the body is too large: send at most {limit} bytes")
             );
         }
-        let Failure(status, text) = unread::<SplitRequest>(StatusCode::BAD_REQUEST, "it ended");
+        let HttpFailure(status, text) = unread::<SplitRequest>(StatusCode::BAD_REQUEST, "it ended");
         assert!(status == StatusCode::BAD_REQUEST && text.contains("(it ended): send {\"at\""));
     }
 
     #[test]
     fn a_new_keyspace_is_a_name_beside_options_that_are_known() {
         let read = |body: &str| parse::<NewKeyspace>(body.as_bytes()).map(|new| new.name);
-        let read = |body: &str| read(body).map_err(|Failure(_, text)| text);
+        let read = |body: &str| read(body).map_err(|HttpFailure(_, text)| text);
         assert_eq!(
             read(r#"{"name": "orders", "backups": 2}"#).as_deref(),
             Ok("orders")

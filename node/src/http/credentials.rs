@@ -40,7 +40,7 @@ pub(crate) struct Credentials {
 
 /// Whose token it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum CredentialSource {
     /// Every process on this machine: the node is open.
     Open,
     /// The secrets.
@@ -51,7 +51,7 @@ pub(super) enum Source {
     Named(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for CredentialSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str("anyone on this machine"),
@@ -65,7 +65,7 @@ impl fmt::Display for Source {
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Holder {
-    pub(super) source: Source,
+    pub(super) source: CredentialSource,
     pub(super) role: TokenRole,
     hash: Hash,
 }
@@ -125,11 +125,11 @@ impl Credentials {
     /// Whether the holder of such a token may change the users of Redis clients. A named token may
     /// not: it would be a password for all data. A line of `--http-token-file` may only where there
     /// is no secret, because nothing else could there.
-    pub(super) fn may_change_users(&self, source: &Source) -> bool {
+    pub(super) fn may_change_users(&self, source: &CredentialSource) -> bool {
         match source {
-            Source::Open | Source::Secret => true,
-            Source::File => !self.identity.has_operators(),
-            Source::Named(_) => false,
+            CredentialSource::Open | CredentialSource::Secret => true,
+            CredentialSource::File => !self.identity.has_operators(),
+            CredentialSource::Named(_) => false,
         }
     }
 
@@ -149,7 +149,7 @@ impl Credentials {
 
     fn find_hash(&self, hash: Hash) -> Option<Holder> {
         let mut found = None;
-        let mut compare = |known: &Hash, source: &dyn Fn() -> Source, role| {
+        let mut compare = |known: &Hash, source: &dyn Fn() -> CredentialSource, role| {
             if bool::from(known.ct_eq(&hash)) {
                 found = Some(Holder {
                     source: source(),
@@ -159,14 +159,14 @@ impl Credentials {
             }
         };
         for known in self.identity.operator_hashes() {
-            compare(&known, &|| Source::Secret, TokenRole::Operate);
+            compare(&known, &|| CredentialSource::Secret, TokenRole::Operate);
         }
         for known in self.file.iter().flat_map(TokenFile::hashes) {
-            compare(&known, &|| Source::File, TokenRole::Operate);
+            compare(&known, &|| CredentialSource::File, TokenRole::Operate);
         }
         if let Some(access) = self.access() {
             for token in &access.tokens {
-                let name = || Source::Named(token.name.clone());
+                let name = || CredentialSource::Named(token.name.clone());
                 compare(&token.grant.sha256, &name, token.grant.role);
             }
         }
@@ -175,11 +175,11 @@ impl Credentials {
 
     /// Whether this caller would be let in again with the same role.
     pub(super) fn still_takes(&self, holder: &Holder) -> bool {
-        if holder.source == Source::Open {
+        if holder.source == CredentialSource::Open {
             return self.is_open();
         }
         // A process that is no member for a moment knows no names, and revokes none.
-        let is_named = matches!(holder.source, Source::Named(_));
+        let is_named = matches!(holder.source, CredentialSource::Named(_));
         is_named && !self.knows_names() || self.find_hash(holder.hash).as_ref() == Some(holder)
     }
 }
@@ -188,7 +188,7 @@ impl Holder {
     /// Any process, at an open node.
     pub(super) const fn open() -> Self {
         Self {
-            source: Source::Open,
+            source: CredentialSource::Open,
             role: TokenRole::Operate,
             hash: [0; 32],
         }
@@ -200,11 +200,11 @@ impl Holder {
 pub(crate) struct TokenFile {
     path: PathBuf,
     /// Held while the file is read: it is small.
-    read: Mutex<Read>,
+    read: Mutex<ReadTokens>,
 }
 
 #[derive(Debug)]
-struct Read {
+struct ReadTokens {
     stamp: Option<Stamp>,
     hashes: Vec<Hash>,
     told: Seldom,
@@ -216,7 +216,7 @@ impl TokenFile {
     /// # Errors
     /// It cannot be read, or has something else than tokens.
     pub(crate) fn open(path: PathBuf) -> Result<Self, ConfigError> {
-        let read = Read {
+        let read = ReadTokens {
             stamp: stamp(&path),
             hashes: hashes(&path)?,
             told: Seldom::new(A_MINUTE),

@@ -1,8 +1,8 @@
 //! Events by HTTP: the events that are kept, the next one, or a stream of them.
 
-use super::State;
+use super::HttpState;
 use super::credentials::Holder;
-use super::failure::{Answer, Failure};
+use super::failure::{HttpAnswer, HttpFailure};
 use crate::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
 use axum::body::Body;
@@ -35,14 +35,14 @@ pub(super) struct EventsQuery {
 }
 
 pub(super) async fn events(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     Extension(holder): Extension<Holder>,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
-) -> Answer<Response> {
+) -> HttpAnswer<Response> {
     let usage =
         "there is /events, with since=NUMBER, wait=MILLISECONDS, or follow=true, joined by &";
-    let Query(query) = query.map_err(|_| Failure::bad_request(usage))?;
+    let Query(query) = query.map_err(|_| HttpFailure::bad_request(usage))?;
     if query.follow {
         // A browser that reconnects sends the number of the last event that it has seen.
         let seen = headers
@@ -64,7 +64,7 @@ pub(super) async fn events(
 struct Follower {
     events: Events,
     stopped: watch::Receiver<bool>,
-    state: Arc<State>,
+    state: Arc<HttpState>,
     holder: Holder,
 }
 
@@ -93,7 +93,7 @@ impl Follower {
 }
 
 /// Server-sent events after the one with this number.
-fn stream(state: Arc<State>, holder: Holder, since: u64) -> Response {
+fn stream(state: Arc<HttpState>, holder: Holder, since: u64) -> Response {
     let follower = Follower {
         events: state.admin.events().after(since),
         stopped: state.stopped.clone(),

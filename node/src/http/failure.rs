@@ -11,11 +11,11 @@ const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// An error, as JSON: `{"error": "what is wrong, and what to do"}`.
 #[derive(Debug)]
-pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
+pub(super) struct HttpFailure(pub(super) StatusCode, pub(super) String);
 
-pub(super) type Answer<T> = Result<T, Failure>;
+pub(super) type HttpAnswer<T> = Result<T, HttpFailure>;
 
-impl Failure {
+impl HttpFailure {
     pub(super) fn bad_request(why: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, why.into())
     }
@@ -30,7 +30,7 @@ impl Failure {
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for HttpFailure {
     fn into_response(self) -> Response {
         (self.0, Json(serde_json::json!({ "error": short(&self.1) }))).into_response()
     }
@@ -56,7 +56,7 @@ fn short(text: &str) -> Cow<'_, str> {
     ))
 }
 
-impl From<AdminError> for Failure {
+impl From<AdminError> for HttpFailure {
     fn from(error: AdminError) -> Self {
         let status = match &error {
             AdminError::Refused(refusal) => match refusal {
@@ -78,7 +78,7 @@ impl From<AdminError> for Failure {
     }
 }
 
-impl From<ReportError> for Failure {
+impl From<ReportError> for HttpFailure {
     fn from(error: ReportError) -> Self {
         let status = match &error {
             ReportError::NotFound { .. } => StatusCode::NOT_FOUND,
@@ -123,7 +123,7 @@ mod tests {
         for (refusal, status) in refused {
             let error = AdminError::from(refusal);
             assert!(!error.may_have_happened(), "{error:?}");
-            let Failure(code, text) = error.into();
+            let HttpFailure(code, text) = error.into();
             assert_eq!((code.as_u16(), &*text), (status, "why"));
         }
         let others = [
@@ -135,7 +135,7 @@ mod tests {
         ];
         for (error, may_have_happened, status) in others {
             assert_eq!(error.may_have_happened(), may_have_happened, "{error:?}");
-            assert_eq!(Failure::from(error).0.as_u16(), status);
+            assert_eq!(HttpFailure::from(error).0.as_u16(), status);
         }
     }
 
@@ -149,7 +149,7 @@ mod tests {
             (ReportError::Stopped, 503),
         ];
         for (error, status) in errors {
-            assert_eq!(Failure::from(error).0.as_u16(), status);
+            assert_eq!(HttpFailure::from(error).0.as_u16(), status);
         }
     }
 }

@@ -5,9 +5,9 @@
 //! to addresses, to `localhost` and to the names that it was given, and to no others. A request of
 //! a page to another server than its own carries an `Origin`.
 
-use super::State;
-use super::credentials::{Holder, Source};
-use super::failure::Failure;
+use super::HttpState;
+use super::credentials::{CredentialSource, Holder};
+use super::failure::HttpFailure;
 use super::token::TOKEN_PREFIX;
 use crate::audit::{Audit, Outcome};
 use crate::clock;
@@ -30,7 +30,7 @@ const SHOWN_CHARS: usize = 64;
 
 /// Refuses requests for other hosts than this node, and those that pages of other servers make.
 pub(super) async fn addressed(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -40,7 +40,11 @@ pub(super) async fn addressed(
     }
 }
 
-fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> Option<Failure> {
+fn misled(
+    hosts: &[String],
+    target: Option<&Authority>,
+    headers: &HeaderMap,
+) -> Option<HttpFailure> {
     let said = headers
         .get_all(header::HOST)
         .iter()
@@ -52,7 +56,7 @@ fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> 
             "this node does not answer as `{shown}`: ask for its IP address or localhost, \
              or start it with --http-host NAME"
         );
-        return Some(Failure(StatusCode::MISDIRECTED_REQUEST, why));
+        return Some(HttpFailure(StatusCode::MISDIRECTED_REQUEST, why));
     }
     let origin = headers.get(header::ORIGIN)?.to_str().unwrap_or_default();
     let of = origin
@@ -62,7 +66,7 @@ fn misled(hosts: &[String], target: Option<&Authority>, headers: &HeaderMap) -> 
         return None;
     }
     let shown: String = origin.escape_debug().take(SHOWN_CHARS).collect();
-    Some(Failure(
+    Some(HttpFailure(
         StatusCode::FORBIDDEN,
         format!(
             "a page of `{shown}` asks: nodes answer programs, so send the request without Origin"
@@ -99,7 +103,7 @@ fn is_own(hosts: &[String], said: &str) -> bool {
 
 /// What a request needs, once this node has any credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum RouteNeeds {
     /// The role `read`: it asks for the state of the cluster.
     Read,
     /// The role `operate`, because the answer shows keys, or where data lies. An open node answers
@@ -114,7 +118,7 @@ pub(super) enum Needs {
     Users,
 }
 
-impl Needs {
+impl RouteNeeds {
     const fn role(self) -> TokenRole {
         match self {
             Self::Read => TokenRole::Read,
@@ -137,11 +141,14 @@ impl Summary {
 
 /// Lets requests through that may do what they ask for, and audits changes.
 pub(super) async fn admit(
-    Shared((state, needs)): Shared<(Arc<State>, Needs)>,
+    Shared((state, needs)): Shared<(Arc<HttpState>, RouteNeeds)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let from = request.extensions().get::<Peer>().map_or(UNKNOWN, |p| p.0);
+    let from = request
+        .extensions()
+        .get::<HttpPeer>()
+        .map_or(UNKNOWN, |p| p.0);
     let is_change = ![Method::GET, Method::HEAD].contains(request.method());
     let what = format!("{} {}", request.method(), request.uri().path());
     let summary = Summary::default();
@@ -161,7 +168,7 @@ pub(super) async fn admit(
         Ok(holder) => holder,
         Err((refusal, failure)) => {
             // A read without a token is no attempt at anything.
-            if is_change || refusal != Refusal::Missing {
+            if is_change || refusal != GuardRefusal::Missing {
                 let why = Outcome::Refused(refusal.reason().into());
                 state.control.audit(&audit(refusal.who(), why));
             }
@@ -205,25 +212,25 @@ impl<F: FnMut()> Drop for Unanswered<F> {
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct HttpPeer(pub(super) IpAddr);
 
 /// Of a request that no connection brought, as in tests.
 const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Why a request is not let in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Refusal {
+enum GuardRefusal {
     /// It has no token.
     Missing,
     /// Its token opens nothing.
     Wrong,
     /// The role of this token is too low.
-    Role(Source),
+    Role(CredentialSource),
     /// It is no operator's secret, and this needs one.
-    Users(Source),
+    Users(CredentialSource),
 }
 
-impl Refusal {
+impl GuardRefusal {
     fn who(&self) -> String {
         match self {
             Self::Missing => "a caller without a token".into(),
@@ -253,31 +260,31 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&[u8]> {
 const BEARER: &[u8] = b"bearer";
 
 async fn judge(
-    state: &State,
-    needs: Needs,
+    state: &HttpState,
+    needs: RouteNeeds,
     sent: Option<&[u8]>,
     from: IpAddr,
-) -> Result<Holder, (Refusal, Failure)> {
+) -> Result<Holder, (GuardRefusal, HttpFailure)> {
     let credentials = &state.credentials;
     let is_open = credentials.is_open();
     if is_open {
         let data_is_open = !state.guarded && !credentials.has_users();
-        if needs == Needs::Read || needs == Needs::Data && data_is_open {
+        if needs == RouteNeeds::Read || needs == RouteNeeds::Data && data_is_open {
             return Ok(Holder::open());
         }
     }
     if credentials.takes_nothing() {
         return Err((
-            Refusal::Missing,
-            Failure(StatusCode::FORBIDDEN, TAKES_NOTHING.into()),
+            GuardRefusal::Missing,
+            HttpFailure(StatusCode::FORBIDDEN, TAKES_NOTHING.into()),
         ));
     }
     // The word proves nothing, so it is no attempt to guess a token.
     let sent = sent.filter(|token| is_open || *token != LOCAL_TOKEN.as_bytes());
     let Some(sent) = sent else {
         return Err((
-            Refusal::Missing,
-            Failure(StatusCode::UNAUTHORIZED, MISSING.into()),
+            GuardRefusal::Missing,
+            HttpFailure(StatusCode::UNAUTHORIZED, MISSING.into()),
         ));
     };
     // Meanwhile another token of this address may have been judged, and wrong.
@@ -287,14 +294,14 @@ async fn judge(
     let Some(holder) = credentials.find(sent) else {
         if !credentials.knows_names() && sent.starts_with(TOKEN_PREFIX.as_bytes()) {
             return Err((
-                Refusal::Missing,
-                Failure(StatusCode::UNAUTHORIZED, KNOWS_NO_NAMES.into()),
+                GuardRefusal::Missing,
+                HttpFailure(StatusCode::UNAUTHORIZED, KNOWS_NO_NAMES.into()),
             ));
         }
         state.guesses.failed(from, &state.metrics);
         return Err((
-            Refusal::Wrong,
-            Failure(StatusCode::UNAUTHORIZED, WRONG.into()),
+            GuardRefusal::Wrong,
+            HttpFailure(StatusCode::UNAUTHORIZED, WRONG.into()),
         ));
     };
     if holder.role < needs.role() {
@@ -304,19 +311,19 @@ async fn judge(
             holder.source
         );
         return Err((
-            Refusal::Role(holder.source),
-            Failure(StatusCode::FORBIDDEN, why),
+            GuardRefusal::Role(holder.source),
+            HttpFailure(StatusCode::FORBIDDEN, why),
         ));
     }
-    if needs == Needs::Users && !credentials.may_change_users(&holder.source) {
+    if needs == RouteNeeds::Users && !credentials.may_change_users(&holder.source) {
         let why = format!(
             "{} may neither read values nor change users of Redis clients, because a user may read \
              all data: send the request with the operator's file (`doyen ... --secret-file operator`)",
             holder.source
         );
         return Err((
-            Refusal::Users(holder.source),
-            Failure(StatusCode::FORBIDDEN, why),
+            GuardRefusal::Users(holder.source),
+            HttpFailure(StatusCode::FORBIDDEN, why),
         ));
     }
     Ok(holder)
@@ -408,7 +415,7 @@ mod tests {
             map.append(name, HeaderValue::from_str(value).expect("a header"));
         }
         let uri: Uri = uri.parse().expect("a URI");
-        misled(&hosts, uri.authority(), &map).map(|Failure(status, _)| status.as_u16())
+        misled(&hosts, uri.authority(), &map).map(|HttpFailure(status, _)| status.as_u16())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! deadline, and bodies have limits by route (`routes.rs`).
 
 use super::client::SPEAKS_HTTPS;
-use super::guard::Peer;
+use super::guard::HttpPeer;
 use super::wait;
 use crate::net::identity::ports::Ports;
 use crate::net::keepalive;
@@ -57,7 +57,7 @@ pub(super) struct Bounded {
     /// TLS, which all clients must speak then.
     tls: Option<Arc<Ports>>,
     places: Arc<Semaphore>,
-    seats: Seats,
+    seats: HttpSeats,
     next: u64,
     failed: Seldom,
 }
@@ -65,18 +65,18 @@ pub(super) struct Bounded {
 /// Connections that are open. The lock is held for moments. It is there because hyper wants `Send`;
 /// one thread runs all of it.
 #[derive(Clone, Default)]
-struct Seats(Arc<Mutex<BTreeMap<u64, Seat>>>);
+struct HttpSeats(Arc<Mutex<BTreeMap<u64, HttpSeat>>>);
 
 /// A connection that may be closed, and how.
-struct Seat {
+struct HttpSeat {
     moved: Instant,
     /// It was read from and not written to since: a request may be under way.
     asked: bool,
     _close: oneshot::Sender<()>,
 }
 
-impl Seats {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Seat>> {
+impl HttpSeats {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, HttpSeat>> {
         // No holder of the lock panics, and each change leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +91,7 @@ impl Seats {
     /// request takes long to arrive or to answer.
     fn make_room(&self) {
         let mut seats = self.lock();
-        let may_go = |seat: &Seat| !seat.asked || seat.moved.elapsed() >= ASKING_MAX;
+        let may_go = |seat: &HttpSeat| !seat.asked || seat.moved.elapsed() >= ASKING_MAX;
         let idlest = seats
             .iter()
             .filter(|(_, seat)| may_go(seat))
@@ -114,7 +114,7 @@ impl Bounded {
             listener: TcpListener::from_std(listener)?,
             tls,
             places,
-            seats: Seats::default(),
+            seats: HttpSeats::default(),
             next: 0,
             failed: Seldom::new(A_MINUTE),
         })
@@ -200,19 +200,19 @@ impl Bounded {
         }
     }
 
-    fn seat(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) -> Connection {
+    fn seat(&mut self, stream: TcpStream, place: OwnedSemaphorePermit) -> HttpConnection {
         let (close, closed) = oneshot::channel();
         self.next += 1;
         self.seats.lock().insert(
             self.next,
-            Seat {
+            HttpSeat {
                 moved: Instant::now(),
                 asked: false,
                 _close: close,
             },
         );
         let idle = Box::pin(tokio::time::sleep(IDLE_MAX));
-        Connection {
+        HttpConnection {
             id: self.next,
             stream,
             idle,
@@ -225,7 +225,7 @@ impl Bounded {
 }
 
 impl Bounded {
-    async fn accept(&mut self) -> (Connection, Peer) {
+    async fn accept(&mut self) -> (HttpConnection, HttpPeer) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, peer)) => {
@@ -237,7 +237,7 @@ impl Bounded {
                         tracing::debug!("no delay for an HTTP connection: {why}");
                     }
                     let place = self.place().await;
-                    return (self.seat(stream, place), Peer(peer.ip().to_canonical()));
+                    return (self.seat(stream, place), HttpPeer(peer.ip().to_canonical()));
                 }
                 Err(e) => {
                     if let Some(others) = self.failed.happened(std::time::Instant::now()) {
@@ -256,8 +256,8 @@ impl Bounded {
 
 /// A connection in the clear, or in TLS.
 enum Talk {
-    Clear(Connection),
-    Tls(Box<TlsStream<Connection>>),
+    Clear(HttpConnection),
+    Tls(Box<TlsStream<HttpConnection>>),
 }
 
 impl AsyncRead for Talk {
@@ -301,24 +301,24 @@ impl AsyncWrite for Talk {
 }
 
 /// A connection that ends when it has been idle for long, or when it must make room.
-pub(super) struct Connection {
+pub(super) struct HttpConnection {
     id: u64,
     stream: TcpStream,
     idle: Pin<Box<Sleep>>,
     /// Resolves when this connection must make room.
     closed: oneshot::Receiver<()>,
     makes_room: bool,
-    seats: Seats,
+    seats: HttpSeats,
     _place: OwnedSemaphorePermit,
 }
 
-impl Drop for Connection {
+impl Drop for HttpConnection {
     fn drop(&mut self) {
         self.seats.lock().remove(&self.id);
     }
 }
 
-impl Connection {
+impl HttpConnection {
     /// The first byte that the caller sends, which is read again afterwards. `None`: none comes.
     async fn first_byte(&mut self) -> Option<u8> {
         let mut byte = [0];
@@ -368,7 +368,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for HttpConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -379,7 +379,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for HttpConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

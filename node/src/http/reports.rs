@@ -1,7 +1,7 @@
 //! Reports by HTTP. Each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
 
-use super::State;
-use super::failure::{Answer, Failure};
+use super::HttpState;
+use super::failure::{HttpAnswer, HttpFailure};
 use super::routes::PathName;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::moves::{BalanceReport, MovesReport};
@@ -27,27 +27,29 @@ pub(super) struct TableQuery {
     since: Option<String>,
 }
 
-pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Answer<Json<ClusterReport>> {
+pub(super) async fn status(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<ClusterReport>> {
     Ok(Json(state.admin.status().await?))
 }
 
 pub(super) async fn table(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     query: Result<Query<TableQuery>, QueryRejection>,
-) -> Answer<Json<TableReport>> {
+) -> HttpAnswer<Json<TableReport>> {
     let Query(query) = query
-        .map_err(|_| Failure::bad_request("there is /table, and /table?since=TERM.VERSION"))?;
+        .map_err(|_| HttpFailure::bad_request("there is /table, and /table?since=TERM.VERSION"))?;
     let Some(since) = query.since else {
         return Ok(Json(state.admin.table().await?));
     };
     let since: TableVersion = since
         .parse()
-        .map_err(|why: String| Failure::bad_request(why))?;
+        .map_err(|why: String| HttpFailure::bad_request(why))?;
     Ok(Json(state.admin.table_since(since).await?))
 }
 
 /// The fingerprints would help to guess a phrase.
-pub(super) async fn trust(Shared(state): Shared<Arc<State>>) -> Answer<Json<TrustReport>> {
+pub(super) async fn trust(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<TrustReport>> {
     let identity = state.identity.clone();
     identity.clone().keep().await;
     let certificate = identity.certificate();
@@ -66,45 +68,49 @@ pub(super) async fn trust(Shared(state): Shared<Arc<State>>) -> Answer<Json<Trus
     }))
 }
 
-pub(super) async fn loads(Shared(state): Shared<Arc<State>>) -> Answer<Json<LoadsReport>> {
+pub(super) async fn loads(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<LoadsReport>> {
     Ok(Json(state.admin.loads().await?))
 }
 
-pub(super) async fn placement(Shared(state): Shared<Arc<State>>) -> Answer<Json<Placement>> {
+pub(super) async fn placement(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<Placement>> {
     Ok(Json(state.admin.placement().await?))
 }
 
-pub(super) async fn moves(Shared(state): Shared<Arc<State>>) -> Answer<Json<MovesReport>> {
+pub(super) async fn moves(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<MovesReport>> {
     Ok(Json(state.admin.moves().await?))
 }
 
-pub(super) async fn balance(Shared(state): Shared<Arc<State>>) -> Answer<Json<BalanceReport>> {
+pub(super) async fn balance(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<BalanceReport>> {
     Ok(Json(state.admin.balance().await?))
 }
 
 pub(super) async fn rebalance_plan(
-    Shared(state): Shared<Arc<State>>,
-) -> Answer<Json<RebalancePlan>> {
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<RebalancePlan>> {
     Ok(Json(state.admin.rebalance_plan().await?))
 }
 
 pub(super) async fn keyspaces(
-    Shared(state): Shared<Arc<State>>,
-) -> Answer<Json<Vec<KeyspaceReport>>> {
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<Vec<KeyspaceReport>>> {
     Ok(Json(state.admin.keyspaces().await?))
 }
 
 pub(super) async fn keyspace(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
-) -> Answer<Json<KeyspaceReport>> {
+) -> HttpAnswer<Json<KeyspaceReport>> {
     Ok(Json(state.admin.keyspace(&name).await?))
 }
 
 /// What this node holds of the time since recoveries.
-pub(super) async fn split(Shared(state): Shared<Arc<State>>) -> Answer<Json<HalfReport>> {
+pub(super) async fn split(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<HalfReport>> {
     let table = table_of(&state)?;
-    let stopped = |_| Failure::unavailable("this node has stopped");
+    let stopped = |_| HttpFailure::unavailable("this node has stopped");
     let cluster = state.control.status().await.map_err(stopped)?;
     let lacks = cluster.status.split.and_then(|split| split.lacks);
     let since = state.data.since_recovery().await;
@@ -124,22 +130,22 @@ pub(super) struct KeysQuery {
 
 /// A page of the keys that were written since then.
 pub(super) async fn split_keys(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     query: Result<Query<KeysQuery>, QueryRejection>,
-) -> Answer<Json<HalfKeys>> {
+) -> HttpAnswer<Json<HalfKeys>> {
     let Query(query) = query.map_err(|why| {
         let there_is = "there is /split/keys?keyspace=NAME&partition=N, with &lineage=N&seq=N of a \
                         mark, and &after=NEXT";
-        Failure::bad_request(format!("{there_is}: {}", why.body_text()))
+        HttpFailure::bad_request(format!("{there_is}: {}", why.body_text()))
     })?;
     let table = table_of(&state)?;
     let Some(keyspace) = table.keyspace_named(&query.keyspace) else {
         let why = format!("there is no keyspace `{}`: ask GET /split", query.keyspace);
-        return Err(Failure(StatusCode::NOT_FOUND, why));
+        return Err(HttpFailure(StatusCode::NOT_FOUND, why));
     };
     let after = match query.after {
         Some(text) => Some(cursor_of(&text).ok_or_else(|| {
-            Failure::bad_request("`after` is what the page before this one had as `next`")
+            HttpFailure::bad_request("`after` is what the page before this one had as `next`")
         })?),
         None => None,
     };
@@ -150,7 +156,7 @@ pub(super) async fn split_keys(
         }),
         (None, None) => None,
         _ => {
-            return Err(Failure::bad_request(
+            return Err(HttpFailure::bad_request(
                 "give both `lineage` and `seq`, or neither",
             ));
         }
@@ -167,12 +173,12 @@ pub(super) async fn split_keys(
     let page = page.ok_or_else(|| {
         let why = "this node does not hold all of that partition: ask another member, or wait until \
                    copies, splits and merges have ended";
-        Failure(StatusCode::NOT_FOUND, why.into())
+        HttpFailure(StatusCode::NOT_FOUND, why.into())
     })?;
     Ok(Json(HalfKeys::new(&table, page)))
 }
 
-fn table_of(state: &State) -> Answer<Arc<Table>> {
+fn table_of(state: &HttpState) -> HttpAnswer<Arc<Table>> {
     let table = state.data.table();
-    table.ok_or_else(|| Failure::unavailable("this node is not a member of a cluster yet"))
+    table.ok_or_else(|| HttpFailure::unavailable("this node is not a member of a cluster yet"))
 }

@@ -1,9 +1,9 @@
 //! The paths of HTTP, and what holds for all of them: limits, deadlines, and no query options that
 //! would be ignored.
 
-use super::State;
-use super::failure::Failure;
-use super::guard::Needs;
+use super::HttpState;
+use super::failure::HttpFailure;
+use super::guard::RouteNeeds;
 #[cfg(feature = "resp")]
 use super::users;
 use super::{changes, events, guard, maps, probes, reports, tokens, weights};
@@ -31,17 +31,17 @@ const REASON_MAX: Duration = Duration::from_secs(1);
 pub(super) struct PathName(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for PathName {
-    type Rejection = Failure;
+    type Rejection = HttpFailure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpFailure> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         path.map(|Path(name)| Self(name))
-            .map_err(|why| Failure::bad_request(format!("the path has no name: {why}")))
+            .map_err(|why| HttpFailure::bad_request(format!("the path has no name: {why}")))
     }
 }
 
-pub(super) fn router(state: Arc<State>) -> Router {
-    let guarded = |router: Router<Arc<State>>, needs: Needs| {
+pub(super) fn router(state: Arc<HttpState>) -> Router {
+    let guarded = |router: Router<Arc<HttpState>>, needs: RouteNeeds| {
         let state = (state.clone(), needs);
         router.route_layer(middleware::from_fn_with_state(state, guard::admit))
     };
@@ -49,12 +49,12 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/healthz", get(probes::healthz))
         .route("/readyz", get(probes::readyz));
     #[cfg(feature = "resp")]
-    let probes = probes.merge(guarded(changes_of_users(), Needs::Users));
-    let probes = probes.merge(guarded(values(), Needs::Users));
+    let probes = probes.merge(guarded(changes_of_users(), RouteNeeds::Users));
+    let probes = probes.merge(guarded(values(), RouteNeeds::Users));
     probes
-        .merge(guarded(state_of_the_cluster(), Needs::Read))
-        .merge(guarded(keys_and_places(), Needs::Data))
-        .merge(guarded(changes_and_credentials(), Needs::Operate))
+        .merge(guarded(state_of_the_cluster(), RouteNeeds::Read))
+        .merge(guarded(keys_and_places(), RouteNeeds::Data))
+        .merge(guarded(changes_and_credentials(), RouteNeeds::Operate))
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
@@ -69,7 +69,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
 }
 
 /// Without keys.
-fn state_of_the_cluster() -> Router<Arc<State>> {
+fn state_of_the_cluster() -> Router<Arc<HttpState>> {
     Router::new()
         .route("/status", get(reports::status))
         .route("/metrics", get(probes::metrics))
@@ -82,7 +82,7 @@ fn state_of_the_cluster() -> Router<Arc<State>> {
 }
 
 /// Where ranges begin, hot keys, and where data lies.
-fn keys_and_places() -> Router<Arc<State>> {
+fn keys_and_places() -> Router<Arc<HttpState>> {
     Router::new()
         .route("/table", get(reports::table))
         .route("/loads", get(reports::loads))
@@ -91,7 +91,7 @@ fn keys_and_places() -> Router<Arc<State>> {
         .route("/split", get(reports::split))
 }
 
-fn changes_and_credentials() -> Router<Arc<State>> {
+fn changes_and_credentials() -> Router<Arc<HttpState>> {
     let create_keyspace =
         post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
     let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
@@ -133,13 +133,13 @@ fn changes_and_credentials() -> Router<Arc<State>> {
 
 /// The users of Redis clients.
 #[cfg(feature = "resp")]
-fn changes_of_users() -> Router<Arc<State>> {
+fn changes_of_users() -> Router<Arc<HttpState>> {
     let set = put(users::set).layer(DefaultBodyLimit::max(users::USER_BYTES_MAX));
     Router::new().route("/users/{name}", set.delete(users::remove))
 }
 
 /// Keys with their values.
-fn values() -> Router<Arc<State>> {
+fn values() -> Router<Arc<HttpState>> {
     Router::new().route("/split/keys", get(reports::split_keys))
 }
 
@@ -151,7 +151,7 @@ async fn not_too_long(request: Request, next: Next) -> Response {
         .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     let most = PLAN_BYTES_MAX.max(KEYSPACE_BYTES_MAX);
     if length.is_some_and(|length| length > most as u64) {
-        return Failure(StatusCode::PAYLOAD_TOO_LARGE, too_large(most)).into_response();
+        return HttpFailure(StatusCode::PAYLOAD_TOO_LARGE, too_large(most)).into_response();
     }
     next.run(request).await
 }
@@ -172,13 +172,13 @@ async fn no_query_of_a_change(request: Request, next: Next) -> Response {
     {
         let why =
             format!("`?{query}` is not taken: give the options of a change in the body, as JSON");
-        return Failure::bad_request(why).into_response();
+        return HttpFailure::bad_request(why).into_response();
     }
     next.run(request).await
 }
 
 /// Ends a request that takes too long. Changes have shorter limits of their own.
-async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+async fn in_time(Shared(state): Shared<Arc<HttpState>>, request: Request, next: Next) -> Response {
     if let Ok(response) = tokio::time::timeout(ANSWER_MAX, next.run(request)).await {
         return response;
     }
@@ -188,8 +188,8 @@ async fn in_time(Shared(state): Shared<Arc<State>>, request: Request, next: Next
         _ => None,
     };
     match why {
-        Some(why) => Failure::unavailable(format!("no answer within {ANSWER_MAX:?}: {why}")),
-        None => Failure(
+        Some(why) => HttpFailure::unavailable(format!("no answer within {ANSWER_MAX:?}: {why}")),
+        None => HttpFailure(
             StatusCode::GATEWAY_TIMEOUT,
             format!("no answer within {ANSWER_MAX:?}: try again"),
         ),
@@ -203,18 +203,18 @@ const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NA
     for /keyspaces/NAME and /keyspaces/NAME/maps/MAP, PATCH for /rebalance and /balance, \
     PUT and DELETE for /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
 
-async fn unknown() -> Failure {
+async fn unknown() -> HttpFailure {
     let reports = "/status, /table, /loads, /placement, /keyspaces, /maps, /moves, /balance, \
         /rebalance, /split, /split/keys, /events, /tokens, /users, /weights, /trust, /healthz, \
         /readyz and /metrics";
-    Failure(
+    HttpFailure(
         StatusCode::NOT_FOUND,
         format!("there is no such path: with GET there are {reports}; {CHANGES}"),
     )
 }
 
-async fn not_allowed() -> Failure {
-    Failure(
+async fn not_allowed() -> HttpFailure {
+    HttpFailure(
         StatusCode::METHOD_NOT_ALLOWED,
         format!("this path does not take this method: use GET to read, {CHANGES}"),
     )

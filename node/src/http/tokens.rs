@@ -1,8 +1,8 @@
 //! Named tokens by HTTP.
 
-use super::State;
-use super::changes::{Body, Done, Sent, done};
-use super::failure::{Answer, Failure};
+use super::HttpState;
+use super::changes::{ChangeBody, Done, SentChange, done};
+use super::failure::{HttpAnswer, HttpFailure};
 use super::routes::PathName;
 use crate::hex::{hex, unhex};
 use crate::report::tokens::{TokenReport, role};
@@ -21,7 +21,7 @@ pub(super) struct NewToken {
     sha256: String,
 }
 
-impl Body for NewToken {
+impl ChangeBody for NewToken {
     const EXAMPLE: &'static str =
         r#"{"role": "read", "sha256": "THE SHA-256 OF THE TOKEN, IN 64 HEXADECIMAL DIGITS"}"#;
 
@@ -31,17 +31,19 @@ impl Body for NewToken {
     }
 }
 
-pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<TokenReport>>> {
+pub(super) async fn list(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<Vec<TokenReport>>> {
     Ok(Json(state.admin.tokens().await?))
 }
 
 pub(super) async fn create(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
-    Sent(new): Sent<NewToken>,
+    SentChange(new): SentChange<NewToken>,
 ) -> Done {
     let sha256 = unhex(new.sha256.as_bytes()).ok_or_else(|| {
-        Failure::bad_request(format!(
+        HttpFailure::bad_request(format!(
             "sha256 is no SHA-256: send {}; `doyen token new NAME` does all of it",
             NewToken::EXAMPLE
         ))
@@ -52,7 +54,10 @@ pub(super) async fn create(
     done("created", name)
 }
 
-pub(super) async fn revoke(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn revoke(
+    Shared(state): Shared<Arc<HttpState>>,
+    PathName(name): PathName,
+) -> Done {
     let keeps = state.credentials.needs_names();
     state.admin.remove_token(&name, keeps).await?;
     done("revoked", name)

@@ -1,8 +1,8 @@
 //! The users of Redis clients by HTTP: the operators' way, which needs no user.
 
-use super::State;
-use super::changes::{Body, Done, Sent, done};
-use super::failure::Answer;
+use super::HttpState;
+use super::changes::{ChangeBody, Done, SentChange, done};
+use super::failure::HttpAnswer;
 use super::routes::PathName;
 use crate::report::users::UserReport;
 use axum::Json;
@@ -23,7 +23,7 @@ pub(super) struct Rules {
     rules: Vec<String>,
 }
 
-impl Body for Rules {
+impl ChangeBody for Rules {
     const EXAMPLE: &'static str = r#"{"rules": ["on", ">PASSWORD", "~app:*", "+@read"]}"#;
     const BYTES_MAX: usize = USER_BYTES_MAX;
 
@@ -49,20 +49,25 @@ pub(super) fn read(bytes: &[u8]) {
     }
 }
 
-pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<UserReport>>> {
+pub(super) async fn list(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<Vec<UserReport>>> {
     Ok(Json(state.admin.users().await?))
 }
 
 pub(super) async fn set(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
-    Sent(Rules { rules }): Sent<Rules>,
+    SentChange(Rules { rules }): SentChange<Rules>,
 ) -> Done {
     state.admin.set_user(&name, &rules).await?;
     done("set", name)
 }
 
-pub(super) async fn remove(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn remove(
+    Shared(state): Shared<Arc<HttpState>>,
+    PathName(name): PathName,
+) -> Done {
     state.admin.remove_user(&name).await?;
     done("removed", name)
 }

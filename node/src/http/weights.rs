@@ -1,8 +1,8 @@
 //! Allowed weights by HTTP.
 
-use super::State;
-use super::changes::{Body, Done, Sent, done};
-use super::failure::Answer;
+use super::HttpState;
+use super::changes::{ChangeBody, Done, SentChange, done};
+use super::failure::HttpAnswer;
 use super::routes::PathName;
 use crate::report::weights::WeightReport;
 use axum::Json;
@@ -17,24 +17,29 @@ pub(super) struct Allowed {
     weight: u32,
 }
 
-impl Body for Allowed {
+impl ChangeBody for Allowed {
     const EXAMPLE: &'static str = r#"{"weight": 1600}"#;
 }
 
-pub(super) async fn list(Shared(state): Shared<Arc<State>>) -> Answer<Json<Vec<WeightReport>>> {
+pub(super) async fn list(
+    Shared(state): Shared<Arc<HttpState>>,
+) -> HttpAnswer<Json<Vec<WeightReport>>> {
     Ok(Json(state.admin.weights().await?))
 }
 
 pub(super) async fn allow(
-    Shared(state): Shared<Arc<State>>,
+    Shared(state): Shared<Arc<HttpState>>,
     PathName(name): PathName,
-    Sent(Allowed { weight }): Sent<Allowed>,
+    SentChange(Allowed { weight }): SentChange<Allowed>,
 ) -> Done {
     state.admin.allow_weight(&name, weight).await?;
     done("allowed", name)
 }
 
-pub(super) async fn forget(Shared(state): Shared<Arc<State>>, PathName(name): PathName) -> Done {
+pub(super) async fn forget(
+    Shared(state): Shared<Arc<HttpState>>,
+    PathName(name): PathName,
+) -> Done {
     state.admin.forget_weight(&name).await?;
     done("forgotten", name)
 }
@@ -42,7 +47,7 @@ pub(super) async fn forget(Shared(state): Shared<Arc<State>>, PathName(name): Pa
 #[cfg(test)]
 mod tests {
     use super::super::changes::parse;
-    use super::super::failure::Failure;
+    use super::super::failure::HttpFailure;
     use super::*;
 
     #[test]
@@ -62,7 +67,7 @@ mod tests {
         ] {
             let failure = parse::<Allowed>(body.as_bytes()).map(|_| ()).err();
             assert!(
-                matches!(&failure, Some(Failure(status, text))
+                matches!(&failure, Some(HttpFailure(status, text))
                     if status.as_u16() == 400 && text.contains(r#"{"weight": 1600}"#)),
                 "{body}: {failure:?}"
             );

@@ -34,7 +34,7 @@ use doyen_engine::cached::{self, Freshness, Times};
 use doyen_engine::op::{Action, Outcome, Step, Transaction, Watched};
 use doyen_placement::MapEntry;
 use flight::Flights;
-use schemas::Slot;
+use schemas::SchemaSlot;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::borrow::Borrow;
@@ -87,7 +87,7 @@ use std::time::Duration;
 /// under way: what these bring is not stored, and no read that begins afterwards returns it.
 pub struct Cache<K, V> {
     map: Map<K, V>,
-    slot: Slot,
+    slot: SchemaSlot,
     settings: Arc<Settings>,
     flights: Arc<Flights>,
 }
@@ -143,7 +143,7 @@ enum Held<V> {
 impl<K, V> Cache<K, V> {
     fn new(
         (entry, data, form): (MapEntry, DataHandle, Form),
-        slot: Slot,
+        slot: SchemaSlot,
         settings: Settings,
     ) -> Self {
         Self {

@@ -6,7 +6,7 @@
 
 use super::key;
 use super::value::Form;
-use crate::data::{DataHandle, Next, Stream};
+use crate::data::{DataHandle, NextChange, Stream};
 use crate::error::{Error, KeyError};
 use bytes::Bytes;
 use doyen_engine::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, Told, What};
@@ -258,7 +258,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// # Cancel safety
     /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<Result<MapChange<K, V>, Error>> {
-        let told = Next(&self.stream).await?;
+        let told = NextChange(&self.stream).await?;
         change(told, &self.form)
     }
 
@@ -422,7 +422,7 @@ impl DatabaseChanges {
     /// # Cancel safety
     /// Dropping the future loses no change, so this may stand in a `select!`.
     pub async fn next(&mut self) -> Option<DatabaseChange> {
-        Next(&self.stream).await.and_then(database_change)
+        NextChange(&self.stream).await.and_then(database_change)
     }
 
     /// Where this subscriber is, as [`Changes::bookmark`].

@@ -17,9 +17,9 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// Finds a map that is as it is wanted.
-pub(crate) type Opened<'a> =
+pub(crate) type OpenedMap<'a> =
     Pin<Box<dyn Future<Output = Result<(MapEntry, DataHandle), Error>> + Send + 'a>>;
-type Open<'a> = Box<dyn FnOnce(WantedMap, Codec) -> Opened<'a> + Send + 'a>;
+type Open<'a> = Box<dyn FnOnce(WantedMap, Codec) -> OpenedMap<'a> + Send + 'a>;
 
 /// A map that is about to be opened, from [`Node::map`](crate::Node::map). Await it.
 ///
@@ -75,7 +75,7 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     pub(crate) fn new(
         keyspace: &str,
         name: &str,
-        open: impl FnOnce(WantedMap, Codec) -> Opened<'a> + Send + 'a,
+        open: impl FnOnce(WantedMap, Codec) -> OpenedMap<'a> + Send + 'a,
     ) -> Self {
         Self {
             open: Box::new(open),

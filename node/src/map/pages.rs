@@ -42,21 +42,21 @@ pub struct Entries<K, V> {
     source: Source,
     page: VecDeque<Pair>,
     /// Where that page began, or the key that was returned last.
-    place: Option<Place>,
+    place: Option<PagePlace>,
     kinds: PhantomData<fn() -> (K, V)>,
 }
 
 /// How far entries were returned. The numbers of partitions only grow: those of a split or a merge
 /// are behind all others, so one number says which were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum PagePlace {
     /// In order: up to this key.
     Key(Bytes),
     /// All partitions before this one, and it up to this cursor.
     Cursor(PartitionId, u64),
 }
 
-impl Place {
+impl PagePlace {
     /// `None`: the text is no place.
     fn read(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_at_checked(1)?;
@@ -81,7 +81,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PagePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(key) => {
@@ -207,7 +207,7 @@ impl<K, V> Entries<K, V> {
     /// [`after`](Entries::after). `None`: none was read yet.
     #[must_use]
     pub fn place(&self) -> Option<String> {
-        self.place.as_ref().map(Place::to_string)
+        self.place.as_ref().map(PagePlace::to_string)
     }
 
     /// Goes on where entries of the same map and the same range or prefix were read before, in this
@@ -231,10 +231,10 @@ impl<K, V> Entries<K, V> {
     /// [`Error::Refused`]: the text is no place, or not one of a map whose keys are read like
     /// these.
     pub fn after(mut self, place: &str) -> Result<Self, Error> {
-        let read = Place::read(place);
+        let read = PagePlace::read(place);
         match (&mut self.source, &read) {
-            (Source::Ordered(scan), Some(Place::Key(key))) => scan.go_behind(key),
-            (Source::Partitions(pages), Some(Place::Cursor(partition, cursor))) => {
+            (Source::Ordered(scan), Some(PagePlace::Key(key))) => scan.go_behind(key),
+            (Source::Partitions(pages), Some(PagePlace::Cursor(partition, cursor))) => {
                 pages.go_on_at(*partition, *cursor);
             }
             _ => {
@@ -262,7 +262,7 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
         loop {
             while let Some((key, value)) = self.page.pop_front() {
                 if let Source::Ordered(_) = self.source {
-                    self.place = Some(Place::Key(key.clone()));
+                    self.place = Some(PagePlace::Key(key.clone()));
                 }
                 // With `Undecodable::Miss` a value of another schema counts as absent.
                 let form = &self.map.form;
@@ -314,7 +314,7 @@ pub(super) struct Pages {
     /// Partitions before this one were read already.
     from: PartitionId,
     /// Where the page that was returned last began.
-    began: Option<Place>,
+    began: Option<PagePlace>,
 }
 
 impl Pages {
@@ -391,7 +391,7 @@ impl Pages {
             };
             match self.data.execute_partition(operation).await {
                 Outcome::Keys { next, keys } => {
-                    self.began = Some(Place::Cursor(partition, self.query.cursor));
+                    self.began = Some(PagePlace::Cursor(partition, self.query.cursor));
                     self.query.cursor = next;
                     if next == 0 {
                         self.end_partition();
@@ -440,16 +440,16 @@ mod tests {
     #[test]
     fn places_are_texts_that_are_read_again() {
         for place in [
-            Place::Key(Bytes::new()),
-            Place::Key(Bytes::from_static(&[0, 255, b'k'])),
-            Place::Cursor(PartitionId(7), u64::MAX),
+            PagePlace::Key(Bytes::new()),
+            PagePlace::Key(Bytes::from_static(&[0, 255, b'k'])),
+            PagePlace::Cursor(PartitionId(7), u64::MAX),
         ] {
-            assert_eq!(Place::read(&place.to_string()), Some(place));
+            assert_eq!(PagePlace::read(&place.to_string()), Some(place));
         }
         for text in [
             "", "k1", "kxx", "k+1", "p", "p1", "p1.", "p1.-1", "x", "\u{e9}", "k\u{e9}",
         ] {
-            assert_eq!(Place::read(text), None, "{text}");
+            assert_eq!(PagePlace::read(text), None, "{text}");
         }
     }
 

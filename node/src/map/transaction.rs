@@ -56,11 +56,11 @@ impl<T> Versioned<T> {
 pub struct Pending<T> {
     /// The place of its operation in the transaction.
     at: usize,
-    read: Read<T>,
+    read: ReadKeys<T>,
 }
 
 /// Reads an answer, of a map with this form.
-type Read<T> = fn(&Outcome, Option<&Form>) -> Result<T, Error>;
+type ReadKeys<T> = fn(&Outcome, Option<&Form>) -> Result<T, Error>;
 
 impl<T> Clone for Pending<T> {
     fn clone(&self) -> Self {
@@ -454,7 +454,7 @@ impl Draft {
         &mut self,
         key: Result<Bytes, Error>,
         action: Result<Action, Error>,
-        read: Read<T>,
+        read: ReadKeys<T>,
     ) -> Pending<T> {
         let at = self.transaction.steps.len();
         match key.and_then(|key| Ok((key, action?))) {
@@ -518,7 +518,7 @@ async fn versioned<T>(
     data: &DataHandle,
     (keyspace, map, key): (KeyspaceId, MapId, Bytes),
     form: Option<&Form>,
-    read: Read<Option<T>>,
+    read: ReadKeys<Option<T>>,
 ) -> Result<Versioned<T>, Error> {
     let step = |action| Step::Key {
         map,

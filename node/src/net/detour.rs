@@ -48,7 +48,7 @@ const HEAD: usize = 1 + 8 + 2;
 
 /// What one end of a connection knows of the direct path to the other.
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(super) struct DetourWay {
     /// The member at the other end; `None`: never takes a detour.
     pub(super) peer: Option<MemberId>,
     /// The connection was begun by a detour: the other end's address is unknown until something
@@ -65,7 +65,7 @@ pub(super) struct Way {
     carrier: Option<(MemberId, Instant)>,
 }
 
-impl Way {
+impl DetourWay {
     /// A datagram came directly.
     pub(super) fn heard(&mut self) {
         self.unheard = None;
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn a_way_strays_once_several_sends_were_unheard_for_long_enough() {
         let start = Instant::now();
-        let mut way = Way::default();
+        let mut way = DetourWay::default();
         way.sent(start);
         // An ack, which gets no answer.
         assert!(!way.strays(after(5000)(start), FAST));
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn a_peer_takes_a_detour_only_while_the_other_end_is_deaf() {
         let start = Instant::now();
-        let mut way = Way::default();
+        let mut way = DetourWay::default();
         way.came_around(start, MemberId(16), false);
         assert!(
             !way.strays(start, FAST),
@@ -246,7 +246,7 @@ mod tests {
     fn the_last_carrier_carries_on_and_otherwise_each_has_a_turn() {
         let start = Instant::now();
         let (c, d) = (MemberId(16), MemberId(32));
-        let mut way = Way::default();
+        let mut way = DetourWay::default();
         assert_eq!(way.carrier(start, &[c, d]), None);
         way.sent(start);
         let asked: Vec<_> = [0, 399, 400, 800]

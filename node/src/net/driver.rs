@@ -12,10 +12,10 @@
 //! leaves in one packet train, together with the acks for what came in. Tasks and channels between
 //! socket and streams would cost as much as the protocol itself.
 
-use super::detour::Way;
+use super::detour::DetourWay;
 use super::endpoint::{Configs, Failure, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, SERVER_NAME};
-use super::places::{Place, Places, Verdict};
+use super::places::{PlaceVerdict, Places, SourcePlace};
 use crate::address::{Reach, canonical};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
@@ -40,7 +40,7 @@ const SEGMENTS_MAX: usize = 10;
 /// Sending system calls for one connection in one pass, at most.
 const SENDS_MAX: usize = 32;
 
-pub(super) struct Driver {
+pub(super) struct QuicDriver {
     socket: UdpSocket,
     reach: Reach,
     state: UdpSocketState,
@@ -70,16 +70,16 @@ pub(super) struct Driver {
 }
 
 /// A connection that was accepted, the address that dialled, and its place until the peer is known.
-pub(super) type Accepted = (ConnectionHandle, SocketAddr, Place);
+pub(super) type Accepted = (ConnectionHandle, SocketAddr, SourcePlace);
 
 struct Machine {
     connection: quinn_proto::Connection,
     touched: bool,
     timeout: Option<Instant>,
-    way: Way,
+    way: DetourWay,
 }
 
-impl Driver {
+impl QuicDriver {
     /// `accepts`: whether others may dial this socket.
     pub(super) fn new(
         socket: UdpSocket,
@@ -184,7 +184,7 @@ impl Driver {
     }
 
     /// The direct path of a connection; `None` once it has drained.
-    pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut Way> {
+    pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut DetourWay> {
         self.machines
             .get_mut(handle.0)?
             .as_mut()
@@ -408,15 +408,15 @@ impl Driver {
         );
         let counts = self.identity.handshakes();
         let place = match self.places.judge(now, address, proven, counts) {
-            Verdict::Accept(place) => place,
-            Verdict::Prove => {
+            PlaceVerdict::Accept(place) => place,
+            PlaceVerdict::Prove => {
                 // Fails only if no retry is allowed, which was checked just above.
                 if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
                     self.respond(&transmit, &response);
                 }
                 return None;
             }
-            Verdict::PassOver => {
+            PlaceVerdict::PassOver => {
                 self.endpoint.ignore(incoming);
                 return None;
             }
@@ -448,7 +448,7 @@ impl Driver {
             connection,
             touched: false,
             timeout: None,
-            way: Way::default(),
+            way: DetourWay::default(),
         });
         self.touch(handle);
     }

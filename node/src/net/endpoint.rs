@@ -2,7 +2,7 @@
 //! operators.
 
 use super::identity::{Identity, SERVER_NAME, Tls};
-use super::places::{Place, Places, Verdict};
+use super::places::{PlaceVerdict, Places, SourcePlace};
 use super::socket::ControlRuntime;
 use crate::address::{Reach, canonical};
 use crate::hooks::Hooks;
@@ -258,7 +258,7 @@ impl Configs {
 #[derive(Debug)]
 pub struct Admission {
     connecting: quinn::Connecting,
-    _place: Place,
+    _place: SourcePlace,
 }
 
 impl Admission {
@@ -392,13 +392,13 @@ impl Endpoint {
         let counts = self.identity.handshakes();
         let mut places = self.places.borrow_mut();
         let place = match places.judge(Instant::now(), address, proven, counts) {
-            Verdict::Accept(place) => place,
-            Verdict::Prove => {
+            PlaceVerdict::Accept(place) => place,
+            PlaceVerdict::Prove => {
                 // Fails only if no retry is allowed, which was checked just above.
                 let _ = incoming.retry();
                 return None;
             }
-            Verdict::PassOver => {
+            PlaceVerdict::PassOver => {
                 incoming.ignore();
                 return None;
             }

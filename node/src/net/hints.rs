@@ -59,7 +59,7 @@ const SEEDS_MAX: usize = 16;
 const ADDRESSES_MAX: usize = 8;
 
 /// A message of chitchat, with its destination or source.
-pub type Parcel = (SocketAddr, Vec<u8>);
+pub type HintParcel = (SocketAddr, Vec<u8>);
 
 /// The members that this process gossips with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,9 +78,9 @@ pub struct Scope {
 #[derive(Debug)]
 pub struct Hints {
     scope: watch::Sender<Option<Scope>>,
-    incoming: mpsc::Sender<Parcel>,
+    incoming: mpsc::Sender<HintParcel>,
     /// Messages to send, to addresses of the scope's members.
-    pub outgoing: mpsc::Receiver<Parcel>,
+    pub outgoing: mpsc::Receiver<HintParcel>,
     /// Suggestions of gossip.
     pub hints: mpsc::Receiver<Hint>,
 }
@@ -129,13 +129,13 @@ impl Hints {
 
 struct Supervisor {
     scope: watch::Receiver<Option<Scope>>,
-    incoming: mpsc::Receiver<Parcel>,
-    outgoing: mpsc::Sender<Parcel>,
+    incoming: mpsc::Receiver<HintParcel>,
+    outgoing: mpsc::Sender<HintParcel>,
     hints: mpsc::Sender<Hint>,
 }
 
 /// Why gossip ended.
-enum End {
+enum HintEnd {
     /// The control thread is gone.
     Closed,
     /// This process has another identity, or none.
@@ -161,15 +161,15 @@ impl Supervisor {
                 continue;
             };
             match self.gossip(scope).await {
-                End::Closed => return,
-                End::Scope => {}
-                End::Died => {
+                HintEnd::Closed => return,
+                HintEnd::Scope => {}
+                HintEnd::Died => {
                     tracing::warn!(
                         "gossip ended unexpectedly and is restarted; nothing depends on it"
                     );
                     tokio::time::sleep(RESTART_WAIT).await;
                 }
-                End::Crowded => {
+                HintEnd::Crowded => {
                     tracing::warn!(
                         "gossip names more than {NODES_MAX} nodes and is off for a while; dead \
                          members are noticed a little later"
@@ -186,27 +186,27 @@ impl Supervisor {
         }
     }
 
-    async fn gossip(&mut self, scope: Scope) -> End {
+    async fn gossip(&mut self, scope: Scope) -> HintEnd {
         let (to_socket, from_outside) = mpsc::channel(QUEUE_MAX);
         let bridge = Bridge {
             incoming: Mutex::new(Some(from_outside)),
             outgoing: self.outgoing.clone(),
         };
         let Ok(chitchat) = spawn_chitchat(config(&scope), Vec::new(), &bridge).await else {
-            return End::Died;
+            return HintEnd::Died;
         };
         let mut died = std::pin::pin!(chitchat.termination_watcher());
         let every = interval(scope.members.len());
         let mut look = tokio::time::interval(every);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut seen, mut since_look) = (Seen::default(), 0);
+        let (mut seen, mut since_look) = (SeenHint::default(), 0);
         let mut members = scope.members.clone();
         loop {
             tokio::select! {
-                _ = &mut died => return End::Died,
+                _ = &mut died => return HintEnd::Died,
                 changed = self.scope.changed() => {
                     if changed.is_err() {
-                        return End::Closed;
+                        return HintEnd::Closed;
                     }
                     match &*self.scope.borrow_and_update() {
                         Some(now)
@@ -215,15 +215,15 @@ impl Supervisor {
                         {
                             members = now.members.clone();
                         }
-                        Some(_) | None => return End::Scope,
+                        Some(_) | None => return HintEnd::Scope,
                     }
                     if members.len() > NODES_MAX {
-                        return End::Crowded;
+                        return HintEnd::Crowded;
                     }
                     if interval(members.len()) != every {
                         // Chitchat cannot change its interval, so it starts again. Nothing depends
                         // on its state.
-                        return End::Scope;
+                        return HintEnd::Scope;
                     }
                 }
                 message = self.incoming.recv() => match message {
@@ -235,11 +235,11 @@ impl Supervisor {
                             look.reset_immediately();
                         }
                     }
-                    None => return End::Closed,
+                    None => return HintEnd::Closed,
                 },
                 _ = look.tick() => {
                     since_look = 0;
-                    let Some(view) = View::of(&chitchat).await else { return End::Crowded };
+                    let Some(view) = View::of(&chitchat).await else { return HintEnd::Crowded };
                     for hint in seen.compare(&view, &members) {
                         let _ = self.hints.try_send(hint);
                     }
@@ -327,11 +327,11 @@ fn member_of(node_id: &str) -> Option<MemberId> {
 
 /// The former view.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenHint {
     live: BTreeSet<MemberId>,
 }
 
-impl Seen {
+impl SeenHint {
     fn compare(&mut self, view: &View, members: &BTreeMap<MemberId, SocketAddr>) -> Vec<Hint> {
         let now: BTreeSet<MemberId> = view
             .live
@@ -361,13 +361,13 @@ impl Seen {
 /// A transport for chitchat over bounded queues. It never waits for the network, and never fails.
 struct Bridge {
     /// Taken by the only socket. A lock, because the trait shares the transport; held for a move.
-    incoming: Mutex<Option<mpsc::Receiver<Parcel>>>,
-    outgoing: mpsc::Sender<Parcel>,
+    incoming: Mutex<Option<mpsc::Receiver<HintParcel>>>,
+    outgoing: mpsc::Sender<HintParcel>,
 }
 
 struct BridgeSocket {
-    incoming: mpsc::Receiver<Parcel>,
-    outgoing: mpsc::Sender<Parcel>,
+    incoming: mpsc::Receiver<HintParcel>,
+    outgoing: mpsc::Sender<HintParcel>,
 }
 
 #[async_trait]
@@ -505,7 +505,7 @@ mod tests {
                 .map(|id| (MemberId(*id), address(*id as u16)))
                 .collect(),
         };
-        let mut seen = Seen::default();
+        let mut seen = SeenHint::default();
         assert_eq!(
             seen.compare(&view(&[1, 2]), &members),
             [Hint::Alive(MemberId(1)), Hint::Alive(MemberId(2))]

@@ -45,7 +45,7 @@ pub(crate) use tls::hash_of;
 pub use tls::{Tls, TlsMin};
 
 use super::endpoint::Failure;
-use super::places::Counts;
+use super::places::PlaceCounts;
 use super::sending::SendErrors;
 use authority::{Authority, dns_name, shifted};
 use base64::Engine;
@@ -64,7 +64,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use trust::{End, Trust, Voucher, bears, found, is_of_time, share_key};
+use trust::{End, TrustStore, Voucher, bears, found, is_of_time, share_key};
 
 /// The protocol that both sides of every connection must speak.
 pub const ALPN: &[u8] = b"doyen/1";
@@ -208,7 +208,7 @@ pub struct Identity {
     name: String,
     /// What it is for others: a member or a client.
     role: Role,
-    source: Source,
+    source: IdentitySource,
     time: Arc<dyn TimeProvider>,
     loopback_only: bool,
     /// Raised when others may have become strangers.
@@ -219,7 +219,7 @@ pub struct Identity {
     /// A lock, because several threads read it. It is held for a copy of a pointer.
     current: Mutex<Current>,
     /// Handshakes at the ports of nodes.
-    handshakes: Counts,
+    handshakes: PlaceCounts,
     /// Datagrams of this process that the system did not send.
     send_errors: Arc<SendErrors>,
     /// TLS of the ports for clients that are no nodes: of each kind that speaks it.
@@ -228,7 +228,7 @@ pub struct Identity {
 }
 
 #[derive(Debug)]
-enum Source {
+enum IdentitySource {
     Secrets {
         file: Option<PathBuf>,
         /// The key of this process, which lives as long as it.
@@ -383,7 +383,7 @@ impl Identity {
         let key = authority::new_key()?;
         let read = stamps(file.iter());
         let tls = Tls::of_secrets(&secrets, (role, name), &key, time.clone())?;
-        let source = Source::Secrets { file, key };
+        let source = IdentitySource::Secrets { file, key };
         Ok(Self::new(
             source,
             (role, name),
@@ -393,7 +393,7 @@ impl Identity {
     }
 
     fn new(
-        source: Source,
+        source: IdentitySource,
         (role, name): (Role, &str),
         (tls, secrets, read): (Tls, Option<Secrets>, Vec<Option<Stamp>>),
         time: Arc<dyn TimeProvider>,
@@ -415,7 +415,7 @@ impl Identity {
                 reloads: 0,
                 reloads_failed: 0,
             }),
-            handshakes: Counts::default(),
+            handshakes: PlaceCounts::default(),
             send_errors: Arc::default(),
             #[cfg(any(feature = "http", feature = "resp"))]
             ports: Mutex::default(),
@@ -423,7 +423,7 @@ impl Identity {
     }
 
     /// Counts of the handshakes that others began.
-    pub fn handshakes(&self) -> &Counts {
+    pub fn handshakes(&self) -> &PlaceCounts {
         &self.handshakes
     }
 
@@ -507,7 +507,7 @@ impl Identity {
         let read = stamps(files.paths());
         let tls = files.load(time.clone())?;
         Ok(Self::new(
-            Source::Files(files),
+            IdentitySource::Files(files),
             (role, name),
             (tls, None, read),
             time,
@@ -538,7 +538,7 @@ impl Identity {
     /// Whether operators have tokens that are derived from a secret.
     #[must_use]
     pub fn has_operators(&self) -> bool {
-        matches!(self.source, Source::Secrets { .. }) && !self.loopback_only
+        matches!(self.source, IdentitySource::Secrets { .. }) && !self.loopback_only
     }
 
     /// The fingerprints of the secrets, the one that signs first. For operators only: they would
@@ -678,8 +678,8 @@ impl Identity {
     /// Reads the files again, also if they seem unchanged. Returns false if there are none.
     pub fn reload(&self) -> bool {
         let has_files = match &self.source {
-            Source::Secrets { file, .. } => file.is_some(),
-            Source::Files(_) => true,
+            IdentitySource::Secrets { file, .. } => file.is_some(),
+            IdentitySource::Files(_) => true,
         };
         self.read_again(true);
         has_files
@@ -738,8 +738,8 @@ impl Identity {
     /// What shall be in force now; `changed`: the files have changed.
     fn load(&self, changed: bool) -> Result<(Tls, Option<Secrets>), IdentityError> {
         match &self.source {
-            Source::Files(files) => Ok((files.load(self.time.clone())?, None)),
-            Source::Secrets { file, key } => {
+            IdentitySource::Files(files) => Ok((files.load(self.time.clone())?, None)),
+            IdentitySource::Secrets { file, key } => {
                 let secrets = match (file, self.current().secrets.clone()) {
                     (None, Some(secrets)) => secrets,
                     (Some(_), Some(secrets)) if !changed => secrets,
@@ -757,8 +757,8 @@ impl Identity {
 
     fn stamps(&self) -> Vec<Option<Stamp>> {
         match &self.source {
-            Source::Secrets { file, .. } => stamps(file.iter()),
-            Source::Files(files) => stamps(files.paths()),
+            IdentitySource::Secrets { file, .. } => stamps(file.iter()),
+            IdentitySource::Files(files) => stamps(files.paths()),
         }
     }
 
@@ -785,11 +785,11 @@ impl Identity {
         let role = claim.role();
         let tls = self.tls();
         match tls.trust.as_ref() {
-            Trust::Secrets(vouchers) => {
+            TrustStore::Secrets(vouchers) => {
                 let now = self.now()?;
                 Self::recognize_by_secret(vouchers, leaf, claim, now)
             }
-            Trust::Pem(pem) => {
+            TrustStore::Pem(pem) => {
                 let roles = pem.roles(leaf);
                 // Who may be a node may also be a client.
                 let may = roles.contains(&role) || claim.client && roles.contains(&Role::Member);
@@ -850,8 +850,8 @@ impl Identity {
     fn vouches(&self, vouched: &Vouched) -> bool {
         let tls = self.tls();
         match (vouched, tls.trust.as_ref()) {
-            (Vouched::By(voucher), Trust::Secrets(vouchers)) => vouchers.contains(voucher),
-            (Vouched::Chain(chain, end), Trust::Pem(pem)) => {
+            (Vouched::By(voucher), TrustStore::Secrets(vouchers)) => vouchers.contains(voucher),
+            (Vouched::Chain(chain, end), TrustStore::Pem(pem)) => {
                 let (Some((leaf, intermediates)), Ok(now)) = (chain.split_first(), self.now())
                 else {
                     return false;
@@ -861,7 +861,9 @@ impl Identity {
                     Err(e) => is_of_time(&e),
                 }
             }
-            (Vouched::By(_), Trust::Pem(_)) | (Vouched::Chain(..), Trust::Secrets(_)) => false,
+            (Vouched::By(_), TrustStore::Pem(_)) | (Vouched::Chain(..), TrustStore::Secrets(_)) => {
+                false
+            }
         }
     }
 

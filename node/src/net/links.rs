@@ -24,7 +24,7 @@ mod seeds;
 
 use super::backoff::Backoff;
 use super::detour::{CARRIED_BYTES_MAX, Carried};
-use super::driver::Driver;
+use super::driver::QuicDriver;
 use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, UNTRUSTED, text};
 use super::hello::{self, Hello};
 use super::identity::{Evidence, Identity};
@@ -35,7 +35,7 @@ use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
 use lane::LaneIo;
-use opening::{Opened, Opening, PRIORITY_BULK};
+use opening::{OpenedLane, Opening, PRIORITY_BULK};
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
 use seeds::Seeds;
 use std::collections::{BTreeMap, VecDeque};
@@ -90,7 +90,7 @@ pub trait LinkHandler {
 
 /// The data network of one data thread.
 pub struct Links {
-    driver: Driver,
+    driver: QuicDriver,
     identity: Arc<Identity>,
     /// Of the authorities that every connection was checked against.
     generation: u64,
@@ -98,7 +98,7 @@ pub struct Links {
     /// The highest version that this process speaks.
     level_max: u16,
     /// The peers to be connected with.
-    peers: BTreeMap<MemberId, Peer>,
+    peers: BTreeMap<MemberId, LinkedPeer>,
     /// The seeds of a client.
     seeds: Seeds,
     /// Clients that may be connected; `None`: not yet.
@@ -106,7 +106,7 @@ pub struct Links {
     /// By the number of the connection.
     stages: Vec<Option<Stage>>,
     /// Links that the handler knows, or will know by `news`.
-    up: BTreeMap<MemberId, Link>,
+    up: BTreeMap<MemberId, DataLink>,
     news: VecDeque<News>,
     /// The earliest deadline of a dial or a handshake is not before this.
     due: Option<Instant>,
@@ -141,16 +141,16 @@ enum News {
 }
 
 #[derive(Debug)]
-struct Peer {
+struct LinkedPeer {
     address: SocketAddr,
     /// Its name in the table, which its certificate must have.
     name: Arc<str>,
-    dial: Dial,
+    dial: LinkDial,
     backoff: Backoff,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Dial {
+enum LinkDial {
     /// It dials us.
     Never,
     At(Instant),
@@ -167,7 +167,7 @@ enum Stage {
 }
 
 #[derive(Debug)]
-struct Link {
+struct DataLink {
     handle: ConnectionHandle,
     /// Why the peer is trusted.
     evidence: Evidence,
@@ -185,7 +185,7 @@ const fn calls_priority(shared: bool) -> i32 {
     if shared { PRIORITY_BULK } else { 0 }
 }
 
-impl Link {
+impl DataLink {
     fn lane(&mut self, lane: Lane) -> &mut LaneIo {
         match lane {
             Lane::Calls => &mut self.calls,
@@ -212,7 +212,7 @@ impl Links {
     /// The socket cannot be used.
     pub fn new(socket: UdpSocket, identity: Arc<Identity>, me: MemberId) -> io::Result<Self> {
         Ok(Self {
-            driver: Driver::new(socket, identity.clone(), !me.is_client())?,
+            driver: QuicDriver::new(socket, identity.clone(), !me.is_client())?,
             generation: identity.generation(),
             identity,
             me,
@@ -318,7 +318,7 @@ impl Links {
         for id in void {
             let peer = self.peers.remove(&id);
             let dialled = peer.and_then(|p| {
-                if let Dial::Done(handle) = p.dial {
+                if let LinkDial::Done(handle) = p.dial {
                     Some(handle)
                 } else {
                     None
@@ -332,11 +332,11 @@ impl Links {
         for (id, (name, address)) in wanted {
             self.peers.entry(id).or_insert_with(|| {
                 let dial = if me < id || me.is_client() {
-                    Dial::At(now)
+                    LinkDial::At(now)
                 } else {
-                    Dial::Never
+                    LinkDial::Never
                 };
-                Peer {
+                LinkedPeer {
                     address,
                     name: name.clone(),
                     dial,
@@ -734,7 +734,7 @@ impl Links {
         let due: Vec<_> = self
             .peers
             .iter()
-            .filter(|(_, p)| matches!(p.dial, Dial::At(at) if at <= now))
+            .filter(|(_, p)| matches!(p.dial, LinkDial::At(at) if at <= now))
             .map(|(id, p)| (*id, p.address))
             .collect();
         for (id, address) in due {
@@ -744,7 +744,7 @@ impl Links {
             };
             match dialled {
                 Ok(handle) => {
-                    peer.dial = Dial::Done(handle);
+                    peer.dial = LinkDial::Done(handle);
                     self.lead(handle, id);
                     self.begin(
                         handle,
@@ -753,7 +753,7 @@ impl Links {
                     );
                 }
                 Err(failure) => {
-                    peer.dial = Dial::At(now + peer.backoff.next_wait());
+                    peer.dial = LinkDial::At(now + peer.backoff.next_wait());
                     self.failed("cannot connect to the data port of", address, &failure);
                 }
             }
@@ -790,7 +790,7 @@ impl Links {
             }
         }
         let dials = self.peers.values().filter_map(|p| {
-            if let Dial::At(at) = p.dial {
+            if let LinkDial::At(at) = p.dial {
                 Some(at)
             } else {
                 None
@@ -938,14 +938,14 @@ impl Links {
                 name_fits(&known.name, theirs)
             },
         );
-        if let (Ok(Some(Opened { peer, .. })), Some(name)) = (&result, met)
+        if let (Ok(Some(OpenedLane { peer, .. })), Some(name)) = (&result, met)
             && opening.peer().is_none()
         {
             // A seed turned out to be this member.
             self.seeds.met(opening.address(), now);
-            let dial = Dial::Done(handle);
+            let dial = LinkDial::Done(handle);
             let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
-            self.peers.entry(*peer).or_insert(Peer {
+            self.peers.entry(*peer).or_insert(LinkedPeer {
                 address: opening.address(),
                 name,
                 dial,
@@ -967,12 +967,12 @@ impl Links {
         &mut self,
         now: Instant,
         handle: ConnectionHandle,
-        Opened {
+        OpenedLane {
             peer,
             evidence,
             version,
             lanes,
-        }: Opened,
+        }: OpenedLane,
     ) {
         self.stages[handle.0] = Some(Stage::Up(peer));
         // The authorities may have changed since the hello.
@@ -1004,7 +1004,7 @@ impl Links {
         {
             calls.prioritize(connection, calls_priority(true));
         }
-        let link = Link {
+        let link = DataLink {
             handle,
             evidence,
             since: now,
@@ -1079,12 +1079,12 @@ impl Links {
         let Some(peer) = peer.and_then(|id| self.peers.get_mut(&id)) else {
             return;
         };
-        if matches!(peer.dial, Dial::Done(dialled) if dialled == handle) {
+        if matches!(peer.dial, LinkDial::Done(dialled) if dialled == handle) {
             if lived {
                 peer.backoff.reset();
             }
             let at = now + peer.backoff.next_wait();
-            peer.dial = Dial::At(at);
+            peer.dial = LinkDial::At(at);
             self.arm(at);
         }
     }

@@ -130,12 +130,12 @@ pub struct Peers {
     /// Addresses and names of members, by the table in force.
     members: RefCell<BTreeMap<MemberId, (SocketAddr, String)>>,
     /// At most two for each peer, the newest last.
-    links: RefCell<BTreeMap<MemberId, Vec<Rc<Link>>>>,
+    links: RefCell<BTreeMap<MemberId, Vec<Rc<PeerLink>>>>,
     /// The connection that dialling an address has led to, while it lasts.
-    found: RefCell<BTreeMap<SocketAddr, Rc<Link>>>,
+    found: RefCell<BTreeMap<SocketAddr, Rc<PeerLink>>>,
     /// Addresses that turned out to be our own.
     own: RefCell<BTreeSet<SocketAddr>>,
-    dials: RefCell<BTreeMap<SocketAddr, Dial>>,
+    dials: RefCell<BTreeMap<SocketAddr, PeerDial>>,
     /// Datagrams have their own queue: a table on its way must not delay a ping.
     datagrams: mpsc::Sender<PeerEvent>,
     events: mpsc::Sender<PeerEvent>,
@@ -171,7 +171,7 @@ impl PeerEvents {
 }
 
 #[derive(Debug)]
-struct Link {
+struct PeerLink {
     id: MemberId,
     /// Why it is trusted.
     evidence: Evidence,
@@ -188,7 +188,7 @@ struct Link {
 }
 
 #[derive(Debug)]
-struct Dial {
+struct PeerDial {
     under_way: bool,
     not_before: Instant,
     backoff: Backoff,
@@ -330,8 +330,8 @@ impl Peers {
         self.link_to(Peer::Member(id)).is_some()
     }
 
-    fn link_to(&self, to: Peer) -> Option<Rc<Link>> {
-        let usable = |link: &Rc<Link>| link.connection.close_reason().is_none();
+    fn link_to(&self, to: Peer) -> Option<Rc<PeerLink>> {
+        let usable = |link: &Rc<PeerLink>| link.connection.close_reason().is_none();
         match to {
             Peer::Member(id) => self
                 .links
@@ -350,7 +350,7 @@ impl Peers {
         }
     }
 
-    fn push(&self, link: &Link, bytes: Bytes, datagram: bool, gossip: bool) {
+    fn push(&self, link: &PeerLink, bytes: Bytes, datagram: bool, gossip: bool) {
         if datagram
             && link
                 .connection
@@ -394,7 +394,7 @@ impl Peers {
                 return self.count_dropped();
             }
         }
-        let dial = dials.entry(address).or_insert_with(|| Dial {
+        let dial = dials.entry(address).or_insert_with(|| PeerDial {
             under_way: false,
             not_before: now,
             backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST),
@@ -532,7 +532,7 @@ impl Peers {
 
     fn close_untrusted(&self) {
         let links = self.links.borrow();
-        let untrusted = |link: &&Rc<Link>| !self.identity.trusts(&link.evidence);
+        let untrusted = |link: &&Rc<PeerLink>| !self.identity.trusts(&link.evidence);
         for link in links.values().flatten().filter(untrusted) {
             tracing::info!(
                 peer = %link.id,
@@ -626,13 +626,13 @@ impl Peers {
         evidence: Evidence,
         connection: Connection,
         dialled: bool,
-    ) -> Rc<Link> {
+    ) -> Rc<PeerLink> {
         let id = theirs.id;
         // The authorities may have changed since the hello. Its tasks end with the connection.
         if !self.identity.trusts(&evidence) {
             Close::Stranger.on(&connection, UNTRUSTED);
         }
-        let link = Rc::new(Link {
+        let link = Rc::new(PeerLink {
             id,
             evidence,
             newer: theirs.versions.1 > LEVELS.1,
@@ -658,7 +658,7 @@ impl Peers {
     }
 
     /// Runs a connection until it ends.
-    async fn run(self: &Rc<Self>, link: Rc<Link>) {
+    async fn run(self: &Rc<Self>, link: Rc<PeerLink>) {
         let mut tasks = JoinSet::new();
         tasks.spawn_local(self.clone().read_frames(link.clone()));
         tasks.spawn_local(self.clone().read_datagrams(link.clone()));
@@ -675,7 +675,7 @@ impl Peers {
         }
     }
 
-    async fn read_frames(self: Rc<Self>, link: Rc<Link>) {
+    async fn read_frames(self: Rc<Self>, link: Rc<PeerLink>) {
         let Ok(mut stream) = link.connection.accept_uni().await else {
             return;
         };
@@ -705,7 +705,7 @@ impl Peers {
 
     async fn read_frame(
         &self,
-        link: &Link,
+        link: &PeerLink,
         stream: &mut RecvStream,
     ) -> Result<Option<(Envelope, OwnedSemaphorePermit)>, String> {
         loop {
@@ -749,7 +749,7 @@ impl Peers {
         }
     }
 
-    async fn read_datagrams(self: Rc<Self>, link: Rc<Link>) {
+    async fn read_datagrams(self: Rc<Self>, link: Rc<PeerLink>) {
         while let Ok(bytes) = link.connection.read_datagram().await {
             match codec::decode::<Envelope>(&bytes, FRAME_BYTES_MAX) {
                 Ok(envelope) if envelope.is_datagram() => {
@@ -805,7 +805,7 @@ async fn read_body(stream: &mut RecvStream, length: usize) -> Option<BytesMut> {
     Some(body)
 }
 
-async fn write_frames(link: Rc<Link>) {
+async fn write_frames(link: Rc<PeerLink>) {
     // Opened with the first message: a stream without bytes does not reach the other side.
     let mut stream = None;
     loop {

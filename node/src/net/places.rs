@@ -26,9 +26,9 @@ const BEFORE_PROOF_OF_ONE: usize = 8;
 
 /// What becomes of a connection that begins.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum PlaceVerdict {
     /// It is accepted, and has this place until the place is dropped.
-    Accept(Place),
+    Accept(SourcePlace),
     /// Its address must prove itself first.
     Prove,
     /// Nothing is answered. An honest dialler sends again within some tenths of a second, and may
@@ -38,13 +38,13 @@ pub(super) enum Verdict {
 
 /// What is counted.
 #[derive(Debug, Clone, Copy)]
-enum Outcome {
+enum PlaceOutcome {
     Begun,
     ProofAsked,
     PassedOver,
 }
 
-impl Outcome {
+impl PlaceOutcome {
     /// In the order of the counters, with the names in metrics.
     const ALL: [(Self, &'static str); 3] = [
         (Self::Begun, "begun"),
@@ -55,16 +55,16 @@ impl Outcome {
 
 /// Handshakes, counted for metrics.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct PlaceCounts {
     by_port: [[AtomicU64; 3]; 2],
 }
 
-impl Counts {
+impl PlaceCounts {
     /// What was counted: the port, the outcome, and how often.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let ports = ["control", "data"].into_iter().zip(&self.by_port);
         ports.flat_map(|(port, counts)| {
-            let outcomes = Outcome::ALL.into_iter();
+            let outcomes = PlaceOutcome::ALL.into_iter();
             outcomes.map(move |(outcome, name)| {
                 let count = &counts[outcome as usize];
                 (port, name, count.load(Ordering::Relaxed))
@@ -72,7 +72,7 @@ impl Counts {
         })
     }
 
-    fn add(&self, port: Purpose, outcome: Outcome) {
+    fn add(&self, port: Purpose, outcome: PlaceOutcome) {
         let port = match port {
             Purpose::Control => 0,
             Purpose::Data => 1,
@@ -97,12 +97,12 @@ struct Taken {
 
 /// A place that is taken until this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SourcePlace {
     origin: IpAddr,
     taken: Rc<RefCell<Taken>>,
 }
 
-impl Drop for Place {
+impl Drop for SourcePlace {
     fn drop(&mut self) {
         let mut taken = self.taken.borrow_mut();
         taken.total -= 1;
@@ -130,8 +130,8 @@ impl Places {
         now: Instant,
         from: SocketAddr,
         proven: bool,
-        counts: &Counts,
-    ) -> Verdict {
+        counts: &PlaceCounts,
+    ) -> PlaceVerdict {
         let origin = network(from.ip());
         let (total, own) = {
             let taken = self.taken.borrow();
@@ -139,11 +139,11 @@ impl Places {
             (taken.total, own)
         };
         if !proven && (total >= BEFORE_PROOF || own >= BEFORE_PROOF_OF_ONE) {
-            counts.add(self.port, Outcome::ProofAsked);
-            return Verdict::Prove;
+            counts.add(self.port, PlaceOutcome::ProofAsked);
+            return PlaceVerdict::Prove;
         }
         if total >= PLACES || own >= PLACES_OF_ONE {
-            counts.add(self.port, Outcome::PassedOver);
+            counts.add(self.port, PlaceOutcome::PassedOver);
             if let Some(left_out) = self.told.happened(now) {
                 tracing::warn!(
                     "many connections begin at the {}: {total} are under way, {own} of them from \
@@ -152,13 +152,13 @@ impl Places {
                     self.port
                 );
             }
-            return Verdict::PassOver;
+            return PlaceVerdict::PassOver;
         }
-        counts.add(self.port, Outcome::Begun);
+        counts.add(self.port, PlaceOutcome::Begun);
         let mut taken = self.taken.borrow_mut();
         taken.total += 1;
         *taken.by_origin.entry(origin).or_default() += 1;
-        Verdict::Accept(Place {
+        PlaceVerdict::Accept(SourcePlace {
             origin,
             taken: self.taken.clone(),
         })
@@ -172,15 +172,15 @@ mod tests {
     /// The places of a port, and those that were taken.
     struct Flood {
         places: Places,
-        counts: Counts,
-        held: Vec<Place>,
+        counts: PlaceCounts,
+        held: Vec<SourcePlace>,
     }
 
     impl Flood {
         fn new() -> Self {
             Self {
                 places: Places::new(Purpose::Control),
-                counts: Counts::default(),
+                counts: PlaceCounts::default(),
                 held: Vec::new(),
             }
         }
@@ -189,12 +189,12 @@ mod tests {
             let from = SocketAddr::new(from.parse().unwrap(), 1);
             let now = Instant::now();
             match self.places.judge(now, from, proven, &self.counts) {
-                Verdict::Accept(place) => {
+                PlaceVerdict::Accept(place) => {
                     self.held.push(place);
                     "accept"
                 }
-                Verdict::Prove => "prove",
-                Verdict::PassOver => "pass over",
+                PlaceVerdict::Prove => "prove",
+                PlaceVerdict::PassOver => "pass over",
             }
         }
     }

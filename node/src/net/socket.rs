@@ -72,7 +72,7 @@ struct Socket {
 
 impl AsyncUdpSocket for Socket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
-        Box::pin(Room {
+        Box::pin(SocketRoom {
             full: self.full.clone(),
             again: None,
         })
@@ -133,12 +133,12 @@ impl AsyncUdpSocket for Socket {
 
 /// Where a connection waits while the socket is full. It is polled before every send.
 #[derive(Debug)]
-struct Room {
+struct SocketRoom {
     full: Arc<AtomicBool>,
     again: Option<Pin<Box<Sleep>>>,
 }
 
-impl UdpPoller for Room {
+impl UdpPoller for SocketRoom {
     fn poll_writable(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.full.load(Ordering::Relaxed) {
             let again = self
@@ -196,7 +196,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_send_waits_only_if_the_socket_is_full_and_then_a_moment() {
         let full = Arc::new(AtomicBool::new(false));
-        let mut room: Pin<Box<dyn UdpPoller>> = Box::pin(Room {
+        let mut room: Pin<Box<dyn UdpPoller>> = Box::pin(SocketRoom {
             full: full.clone(),
             again: None,
         });

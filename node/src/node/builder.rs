@@ -2,7 +2,7 @@
 
 #[cfg(feature = "http")]
 use crate::admin::Admin;
-use crate::advice::{self, Access, Reach};
+use crate::advice::{self, Access, AdviceReach};
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
@@ -20,10 +20,10 @@ use crate::http::{self, Credentials, ServerOptions, TokenFile};
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 #[cfg(any(feature = "http", feature = "resp"))]
-use crate::net::identity::ports::{Ports, Source, Wanted};
+use crate::net::identity::ports::{PortSource, Ports, Wanted};
 use crate::net::identity::secret::Role as TrustRole;
-use crate::node::sockets::Sockets;
-use crate::node::{Driver, Node, Parts, Threads};
+use crate::node::sockets::NodeSockets;
+use crate::node::{Node, NodeDriver, NodeParts, Threads};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::{Seeds, Timing};
 use doyen_gossip::{AgreementConfig, SigningSeed};
@@ -476,7 +476,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let http_tokens = (config.http.token_file.clone())
         .map(TokenFile::open)
         .transpose()?;
-    let sockets = Sockets::open(&config.ports)?;
+    let sockets = NodeSockets::open(&config.ports)?;
     // An error is one line, so only a node whose ports are open says more.
     log_memory(&config.memory.of_node);
     let addresses = sockets.addresses(&config.ports, &config.seeds)?;
@@ -487,11 +487,8 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let timing = timing(&config);
     let shared = Arc::new(Shared::new(me));
     let (upcall, upcalls) = tokio::sync::mpsc::channel(UPCALLS_MAX);
-    let (data_sockets, cluster_listeners) = sockets
-        .threads
-        .into_iter()
-        .map(|t| (t.data, t.resp_cluster))
-        .unzip();
+    let threads = sockets.threads.into_iter();
+    let (data_sockets, cluster_listeners) = threads.map(|t| (t.data, t.resp_cluster)).unzip();
     // Before anything is started: its files may be wrong.
     #[cfg(feature = "http")]
     let http_tls = http_tls(&config, &identity, &addresses)?;
@@ -569,7 +566,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             return Err(system(&e));
         }
     };
-    Ok(Node::new(Parts {
+    Ok(Node::new(NodeParts {
         name,
         addresses,
         leave_timeout: config.leave_timeout,
@@ -580,7 +577,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         control,
         data,
         threads: Threads {
-            driver: Driver::Member(control_thread),
+            driver: NodeDriver::Member(control_thread),
             data: data_thread,
             #[cfg(feature = "http")]
             http,
@@ -643,7 +640,7 @@ fn agreement(
         default_keyspace: config.first.keyspace.clone(),
         timing,
         drained: false,
-        explain: advice::explain(Reach {
+        explain: advice::explain(AdviceReach {
             http: addresses.http,
             access: access(config),
         }),
@@ -687,16 +684,16 @@ fn port_tls(
     };
     let named = |flag: &'static str, path: &PathBuf| (flag, path.clone());
     let source = match (pair, &config.trust) {
-        (Some((cert, key)), _) => Source::Files {
+        (Some((cert, key)), _) => PortSource::Files {
             cert: named(files[0], cert),
             key: named(files[1], key),
         },
-        (None, Trust::Pem(own)) => Source::Files {
+        (None, Trust::Pem(own)) => PortSource::Files {
             cert: named("--tls-cert", &own.cert),
             key: named("--tls-key", &own.key),
         },
         (None, Trust::Secret { .. } | Trust::Loopback) => {
-            Source::Authority(names_of_ports(config, addresses))
+            PortSource::Authority(names_of_ports(config, addresses))
         }
     };
     let client_ca = client_ca.as_ref().map(|path| named(files[2], path));
@@ -762,7 +759,7 @@ fn doors(
         let users = crate::resp::acl::file::load(path).map_err(crate::config::ConfigError)?;
         Ok::<_, Error>((path.to_owned(), users))
     });
-    Ok(crate::resp::door::doors(crate::resp::door::Options {
+    Ok(crate::resp::door::doors(crate::resp::door::RespOptions {
         plain,
         cluster,
         tls: port_tls(

@@ -9,7 +9,7 @@
 //! data thread ends. The client forwards, retries and keeps order as a member does.
 
 use super::builder::identity_of;
-use super::{Driver, Inner, LOOK, Node, Parts, Threads};
+use super::{LOOK, Node, NodeDriver, NodeInner, NodeParts, Threads};
 use crate::address::Reach;
 use crate::config::{ClientConfig, Options, Trust};
 use crate::control::seeds::{self, Choice, Resolved};
@@ -162,7 +162,7 @@ fn assemble(
         data.clone(),
         identity.clone(),
     ));
-    Ok(Node::new(Parts {
+    Ok(Node::new(NodeParts {
         name,
         addresses: Addresses {
             control: address,
@@ -181,7 +181,7 @@ fn assemble(
         control,
         data,
         threads: Threads {
-            driver: Driver::Client(companion),
+            driver: NodeDriver::Client(companion),
             data: thread,
             #[cfg(feature = "http")]
             http: None,
@@ -298,7 +298,7 @@ fn reason(failure: &Failure) -> String {
     }
 }
 
-impl Inner {
+impl NodeInner {
     /// Asks members for a map that is as it is wanted.
     pub(super) async fn want_map_as_client(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
         let wish = wanted.wish;

@@ -7,7 +7,7 @@
 //! It happens on a thread of its own, so that it neither needs the runtime of the caller nor ends
 //! with a future that is dropped.
 
-use super::Inner;
+use super::NodeInner;
 #[cfg(feature = "http")]
 use super::Threads;
 use crate::error::Error;
@@ -79,7 +79,7 @@ impl Departure {
     }
 }
 
-impl Inner {
+impl NodeInner {
     /// Begins to leave in order, if that has not begun.
     pub(super) fn begin_to_leave(self: &Arc<Self>) {
         if self.ending.swap(true, Ordering::SeqCst) {

@@ -15,7 +15,7 @@ pub(super) struct ThreadSockets {
 }
 
 /// The open ports of a node.
-pub(super) struct Sockets {
+pub(super) struct NodeSockets {
     pub(super) control: UdpSocket,
     /// One entry for each data thread; at least one.
     pub(super) threads: Vec<ThreadSockets>,
@@ -23,7 +23,7 @@ pub(super) struct Sockets {
     pub(super) http: Option<TcpListener>,
 }
 
-impl Sockets {
+impl NodeSockets {
     /// Opens all ports or none. A node that opened only half of them would be noticed later.
     pub(super) fn open(ports: &PortsConfig) -> Result<Self, Error> {
         own_ports(ports)?;

@@ -102,7 +102,7 @@ impl MapLimitsReport {
 
 /// What was counted of one map.
 #[derive(Default)]
-struct Counted {
+struct CountedMap {
     entries: u64,
     bytes: u64,
     members: BTreeMap<String, u64>,
@@ -122,8 +122,8 @@ impl MapSizeReport {
         sizes: &BTreeMap<PartitionRef, Vec<MapSize>>,
     ) -> Vec<Self> {
         let maps = table.maps.iter().filter(|map| map.keyspace == keyspace.id);
-        let mut counted: BTreeMap<MapId, Counted> =
-            maps.map(|map| (map.id, Counted::default())).collect();
+        let mut counted: BTreeMap<MapId, CountedMap> =
+            maps.map(|map| (map.id, CountedMap::default())).collect();
         let mut uncounted = 0;
         for partition in &keyspace.partitions {
             let at = PartitionRef {
@@ -144,8 +144,8 @@ impl MapSizeReport {
                 }
             }
         }
-        let report = |(id, counted): (MapId, Counted)| {
-            let Counted {
+        let report = |(id, counted): (MapId, CountedMap)| {
+            let CountedMap {
                 entries,
                 bytes,
                 members,

@@ -458,7 +458,7 @@ impl ClusterReport {
             || status.coordinator.is_none()
                 && !quorum::majority(&table.voters, |v| !unanswered.contains(&v));
         let unmet = unmet(table);
-        let seen = Seen {
+        let seen = SeenStatus {
             table,
             closed: &closed,
             unanswered: &unanswered,
@@ -627,7 +627,7 @@ fn holders(table: &Table) -> usize {
 }
 
 /// A table, and what is known beyond it.
-struct Seen<'a> {
+struct SeenStatus<'a> {
     table: &'a Table,
     closed: &'a BTreeSet<PartitionRef>,
     unanswered: &'a BTreeSet<MemberId>,
@@ -636,7 +636,7 @@ struct Seen<'a> {
     halted: bool,
 }
 
-impl Seen<'_> {
+impl SeenStatus<'_> {
     fn keyspace(&self, k: &Keyspace) -> KeyspaceReport {
         let partitions = k.count();
         let report = KeyspaceReport {

@@ -13,7 +13,7 @@
 //! Answers that a client does not read while it still sends count elsewhere (`spill.rs`): they are
 //! no reason to serve other clients worse.
 
-use super::ready::Ready;
+use super::ready::ReadyClients;
 use super::spill::Spill;
 use doyen_engine::Limits;
 use doyen_engine::op::Failure;
@@ -65,7 +65,7 @@ pub(crate) struct Budget {
     turn: Cell<Option<u64>>,
     turn_waits: Cell<Option<usize>>,
     asking: RefCell<Vec<usize>>,
-    ready: Rc<Ready>,
+    ready: Rc<ReadyClients>,
     /// The share of all data threads, and what the clients of this one hold of it.
     spill: Arc<Spill>,
     spilled: Cell<usize>,
@@ -73,7 +73,7 @@ pub(crate) struct Budget {
 
 /// Whether a command of many keys may ask for one more answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum BudgetRoom {
     /// It may ask now.
     Now,
     /// It is told when to try again.
@@ -84,7 +84,12 @@ pub(crate) enum Room {
 
 impl Budget {
     /// The budget of one of so many data threads, with its limits.
-    pub(crate) fn new(limits: &Limits, threads: u8, ready: Rc<Ready>, spill: Arc<Spill>) -> Self {
+    pub(crate) fn new(
+        limits: &Limits,
+        threads: u8,
+        ready: Rc<ReadyClients>,
+        spill: Arc<Spill>,
+    ) -> Self {
         Self {
             share: limits.clients_bytes_max(threads),
             room: Cell::new(usize::MAX),
@@ -112,7 +117,7 @@ impl Budget {
     }
 
     /// The list through which a connection is told that it has something to do.
-    pub(crate) fn ready(&self) -> &Rc<Ready> {
+    pub(crate) fn ready(&self) -> &Rc<ReadyClients> {
         &self.ready
     }
 
@@ -214,30 +219,30 @@ impl Budget {
         (id, at): (u64, usize),
         (own, all): (usize, usize),
         bytes: usize,
-    ) -> Room {
+    ) -> BudgetRoom {
         if !self.is_short() {
-            return Room::Now;
+            return BudgetRoom::Now;
         }
         let before = all.saturating_sub(own);
         if before > FREE_ANSWER_BYTES || before > 0 && self.refuses(bytes) {
             // A connection is looked at whenever its output moves, and is not refused for what it
             // gives back itself.
-            return Room::Later;
+            return BudgetRoom::Later;
         }
         if self.turn.get().is_some_and(|whose| whose != id) {
             // Also a connection that was told, and finds that another one was faster.
             enlist(&self.asking, at);
-            return Room::Later;
+            return BudgetRoom::Later;
         }
         self.turn.set(Some(id));
         let own = own.saturating_add(bytes);
         match self.refuses(bytes) {
-            _ if own > self.share * 2 => Room::Never(Failure::TooLarge),
-            false => Room::Now,
-            true if own > self.share / 2 => Room::Never(Failure::Overloaded),
+            _ if own > self.share * 2 => BudgetRoom::Never(Failure::TooLarge),
+            false => BudgetRoom::Now,
+            true if own > self.share / 2 => BudgetRoom::Never(Failure::Overloaded),
             true => {
                 self.turn_waits.set(Some(at));
-                Room::Later
+                BudgetRoom::Later
             }
         }
     }
@@ -466,11 +471,11 @@ mod tests {
         let (budget, large, tail) = (Budget::small(), 1 << 20, 64 << 10);
         let ask = |own: usize, tail: usize| budget.room_to_ask((1, 1), (own, own + tail), large);
         budget.count_answers(0, 31 * large + tail);
-        assert_eq!(ask(31 * large, tail), Room::Later);
+        assert_eq!(ask(31 * large, tail), BudgetRoom::Later);
         budget.count_answers(tail, 0);
-        assert_eq!(ask(31 * large, 0), Room::Now);
+        assert_eq!(ask(31 * large, 0), BudgetRoom::Now);
         budget.count_answers(0, large);
-        assert_eq!(ask(32 * large, 0), Room::Never(Failure::TooLarge));
+        assert_eq!(ask(32 * large, 0), BudgetRoom::Never(Failure::TooLarge));
     }
 
     #[test]
@@ -482,37 +487,43 @@ mod tests {
             ready
         };
         let ask = |id: u64, own: usize| budget.room_to_ask((id, id as usize), (own, own), large);
-        assert_eq!(ask(1, 0), Room::Now);
+        assert_eq!(ask(1, 0), BudgetRoom::Now);
         budget.count_answers(0, 16 << 20);
         assert_eq!(
             budget.room_to_ask((4, 4), (0, large), large),
-            Room::Later,
+            BudgetRoom::Later,
             "its client has not taken earlier answers"
         );
-        assert_eq!(ask(1, 8 << 20), Room::Now, "it has the turn");
-        assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Later, Room::Later));
+        assert_eq!(ask(1, 8 << 20), BudgetRoom::Now, "it has the turn");
+        assert_eq!(
+            (ask(2, 8 << 20), ask(3, 0)),
+            (BudgetRoom::Later, BudgetRoom::Later)
+        );
         budget.end_turn(3);
         assert!(told(&budget).is_empty(), "that was not its turn to end");
         budget.end_turn(1);
         assert_eq!(told(&budget), [2, 3], "waiting connections try again");
-        assert_eq!((ask(2, 8 << 20), ask(3, 0)), (Room::Now, Room::Later));
+        assert_eq!(
+            (ask(2, 8 << 20), ask(3, 0)),
+            (BudgetRoom::Now, BudgetRoom::Later)
+        );
         budget.count_answers(0, 16 << 20);
         assert_eq!(
             ask(2, 4 << 20),
-            Room::Later,
+            BudgetRoom::Later,
             "it waits until others give room back"
         );
         budget.count_answers(large, 0);
-        assert_eq!((told(&budget), ask(2, 4 << 20)), (vec![2], Room::Now));
+        assert_eq!((told(&budget), ask(2, 4 << 20)), (vec![2], BudgetRoom::Now));
         budget.count_answers(0, large);
         assert_eq!(
             ask(2, 8 << 20),
-            Room::Never(Failure::Overloaded),
+            BudgetRoom::Never(Failure::Overloaded),
             "because of others"
         );
         assert_eq!(
             ask(2, 32 << 20),
-            Room::Never(Failure::TooLarge),
+            BudgetRoom::Never(Failure::TooLarge),
             "however much others hold"
         );
         budget.count_answers(32 << 20, 0);

@@ -3,7 +3,7 @@
 //! member is a node, which leads that thread's part of the member's slots. So the client goes
 //! straight to the thread.
 
-use super::Context;
+use super::RespContext;
 use super::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Threads;
@@ -107,7 +107,7 @@ pub fn redirect<'a>(
 
 /// Whether this thread answers a cluster-aware client for these keys.
 pub(super) fn here<'a>(
-    context: &Context,
+    context: &RespContext,
     keys: impl Iterator<Item = &'a [u8]>,
 ) -> Result<(), ErrorText> {
     let mut slots = keys.map(doyen_placement::hash::slot);
@@ -188,7 +188,7 @@ struct Run {
 /// A node as cluster-aware clients see it: a data thread with a port for them, or the node that
 /// answers.
 #[derive(Debug)]
-struct Seen<'a> {
+struct SeenTable<'a> {
     member: &'a Member,
     thread: MemberId,
     endpoint: NodeAddress<'a>,
@@ -208,7 +208,7 @@ struct Seen<'a> {
 struct SlotMap<'a> {
     version: u64,
     me: MemberId,
-    nodes: Vec<Seen<'a>>,
+    nodes: Vec<SeenTable<'a>>,
     /// In order, without gaps, and neighbours of one node merged.
     runs: Vec<Run>,
     /// The same by node.
@@ -223,13 +223,13 @@ impl<'a> SlotMap<'a> {
         let threads =
             members.flat_map(|m| (0..m.addresses.threads()).map(move |t| (m, m.id.thread(t))));
         let seen = |(member, thread): (&'a Member, MemberId)| {
-            Some(Seen {
+            Some(SeenTable {
                 member,
                 thread,
                 endpoint: NodeAddress::of(member, thread, me)?,
             })
         };
-        let mut nodes: Vec<Seen<'a>> = threads.filter_map(seen).collect();
+        let mut nodes: Vec<SeenTable<'a>> = threads.filter_map(seen).collect();
         let own = view.installed.member(me.member())?;
         let me = if own.addresses.resp_cluster.is_some() {
             me
@@ -239,7 +239,7 @@ impl<'a> SlotMap<'a> {
                 at: own.addresses.resp?,
                 hostname: own.addresses.hostname.as_deref(),
             };
-            nodes.push(Seen {
+            nodes.push(SeenTable {
                 member: own,
                 thread: own.id,
                 endpoint,
@@ -284,9 +284,9 @@ impl<'a> SlotMap<'a> {
 
     /// `CLUSTER SLOTS`.
     fn encode_slots(&self, encoder: &mut Encoder<'_>, protocol: Protocol) {
-        let encoded = |Seen {
+        let encoded = |SeenTable {
                            thread, endpoint, ..
-                       }: &Seen<'a>| {
+                       }: &SeenTable<'a>| {
             let mut bytes = BytesMut::new();
             let mut node = Encoder::new(&mut bytes, protocol);
             node.array(4);
@@ -319,7 +319,7 @@ impl<'a> SlotMap<'a> {
     /// copies elsewhere.
     fn encode_shards(&self, encoder: &mut Encoder<'_>) {
         encoder.array(self.nodes.len());
-        for Seen {
+        for SeenTable {
             member,
             thread,
             endpoint,
@@ -365,7 +365,7 @@ impl<'a> SlotMap<'a> {
     /// others.
     fn lines(&self) -> String {
         let mut text = String::new();
-        for Seen {
+        for SeenTable {
             member,
             thread,
             endpoint,

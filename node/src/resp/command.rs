@@ -14,7 +14,7 @@ mod transactions;
 
 use super::cluster::Topology;
 use super::frame::Args;
-use super::pubsub::Kind;
+use super::pubsub::ChannelKind;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
@@ -233,18 +233,18 @@ pub enum ServerCommand {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PubSubCommand {
     /// Subscribe to the names that are the arguments.
-    Subscribe(Kind),
+    Subscribe(ChannelKind),
     /// End the subscriptions to the names that are the arguments; without names, to all.
-    Unsubscribe(Kind),
+    Unsubscribe(ChannelKind),
     /// Publish the second argument in the channel that is the first one.
     Publish {
         /// Whether it is a shard channel.
         sharded: bool,
     },
     /// List the channels that have subscribers and match the pattern.
-    Channels(Kind, Option<Bytes>),
+    Channels(ChannelKind, Option<Bytes>),
     /// Count the subscribers of these names.
-    Subscribers(Kind, Vec<Bytes>),
+    Subscribers(ChannelKind, Vec<Bytes>),
     /// Count the patterns that have subscribers.
     Patterns,
 }

@@ -4,16 +4,17 @@
 //!
 //! Operations on keys touch nothing here except the settings.
 
-use super::Context;
+use super::RespContext;
 use super::acl::log::AclLog;
-use super::info::{Needs, ThreadCounts};
+use super::info::InfoNeeds;
 use super::pubsub::Board;
 use super::scripts::Evaluated;
 use super::session::client::Chosen;
 use super::session::pause::Pause;
-use super::settings::Settings;
+use super::settings::RespSettings;
 use super::slowlog::Slow;
 use super::spill::Spill;
+use super::totals::ThreadCounts;
 use crate::guesses::Guesses;
 use crate::key_events::KeyEvents;
 use bytes::Bytes;
@@ -33,7 +34,7 @@ pub(crate) struct Common {
     slow_last: AtomicU64,
     memory_bytes_max: usize,
     /// The settings that clients may change.
-    pub(super) settings: Settings,
+    pub(super) settings: RespSettings,
     /// How many clients of the plain port monitor, by thread.
     monitors: Vec<AtomicUsize>,
     /// Answers that clients do not read.
@@ -95,13 +96,13 @@ impl Seat {
 
 /// What the RESP door of one thread sends to the door of another one.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum ThreadMessage {
     /// From the first thread: a client of the plain port.
     Accepted(TcpStream, Seat),
     /// A client of the plain port asks about the whole node.
-    Question(Question, Back),
+    Question(Question, BackChannel),
     /// A part of the answer.
-    Told(Told, Back),
+    Told(ToldThreads, BackChannel),
     /// The users of the file have changed.
     Users,
     /// Commands of the sender's clients, for those that monitor.
@@ -112,7 +113,7 @@ pub(super) enum Message {
 #[derive(Debug, Clone)]
 pub(super) enum Question {
     /// The counters of `INFO`, as far as they are needed.
-    Counts(Needs),
+    Counts(InfoNeeds),
     /// The lines of `CLIENT LIST` of these clients.
     Clients(Arc<Chosen>),
     /// End these clients, and count them.
@@ -133,7 +134,7 @@ pub(super) enum Question {
 
 /// A thread's part of the answer.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum ToldThreads {
     Counts(Box<ThreadCounts>),
     /// The lines, by number of the connection.
     Clients(Vec<(u64, String)>),
@@ -144,7 +145,7 @@ pub(super) enum Told {
 
 /// Where an answer goes: a reply of a connection of a thread.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Back {
+pub(super) struct BackChannel {
     pub(super) thread: u8,
     pub(super) connection: u64,
     pub(super) slot: u64,
@@ -169,7 +170,7 @@ impl Common {
             connection_last: AtomicU64::new(0),
             slow_last: AtomicU64::new(0),
             memory_bytes_max,
-            settings: Settings::new(clients_max, idle_timeout, keepalive, events),
+            settings: RespSettings::new(clients_max, idle_timeout, keepalive, events),
             monitors: (0..threads).map(|_| AtomicUsize::new(0)).collect(),
             spill: Arc::new(Spill::new(memory_bytes_max, threads)),
             board: Board::default(),
@@ -292,23 +293,26 @@ pub(super) fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Context {
+impl RespContext {
     /// Tells the other threads that the users of the file have changed.
     pub(super) fn tell_users(&self) {
         let others = (0..self.threads()).filter(|t| *t != self.me().thread_number());
-        others.for_each(|t| self.tell(t, Box::new(Message::Users)));
+        others.for_each(|t| self.tell(t, Box::new(ThreadMessage::Users)));
     }
 
     /// Passes a client to the thread where it has its place.
     pub(super) fn hand_over(&self, stream: TcpStream, seat: Seat) {
-        self.tell(seat.thread(), Box::new(Message::Accepted(stream, seat)));
+        self.tell(
+            seat.thread(),
+            Box::new(ThreadMessage::Accepted(stream, seat)),
+        );
     }
 
     /// Asks all other threads. Returns how many there are.
-    pub(super) fn ask(&self, question: &Question, back: Back) -> usize {
+    pub(super) fn ask(&self, question: &Question, back: BackChannel) -> usize {
         let others = (0..self.threads()).filter(|t| *t != back.thread);
         others
-            .map(|t| self.tell(t, Box::new(Message::Question(question.clone(), back))))
+            .map(|t| self.tell(t, Box::new(ThreadMessage::Question(question.clone(), back))))
             .count()
     }
 }

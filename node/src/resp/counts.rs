@@ -8,6 +8,7 @@
 
 use super::command::table;
 use super::encode::Encoder;
+use super::totals::{ClientCounters, Totals};
 use bytes::Bytes;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 
 /// If not all commands are timed, one of so many is.
 pub(super) const SAMPLE: u64 = 16;
+/// How often counters are sampled for rates and peaks.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 /// Most kinds of errors that are told apart. All errors of this server have fewer first words.
 const ERROR_CODES_MAX: usize = 64;
 /// Counts the commands that have no row in the table.
@@ -73,7 +76,7 @@ const fn longest_us(class: usize) -> u64 {
 
 /// The counters of all commands and errors.
 #[derive(Debug, Clone, Default)]
-pub struct Counts {
+pub struct CommandCounts {
     commands: Vec<Count>,
     /// How many timed calls of each command took how long.
     times: Vec<Times>,
@@ -81,7 +84,7 @@ pub struct Counts {
     errors: BTreeMap<String, u64>,
 }
 
-impl Counts {
+impl CommandCounts {
     /// All counters at zero.
     #[must_use]
     pub fn new() -> Self {
@@ -173,7 +176,7 @@ impl Counts {
     }
 
     /// Counts commands that were answered by errors.
-    pub(crate) fn failed(&mut self, failed: &Failed) {
+    pub(crate) fn failed(&mut self, failed: &FailedReply) {
         if let Some(count) = self.commands.get_mut(usize::from(failed.command)) {
             if failed.rejected {
                 count.rejected += failed.times
@@ -208,7 +211,11 @@ impl Counts {
 }
 
 /// `LATENCY HISTOGRAM` of these commands, or of all. A container is shown by its subcommands.
-pub(crate) fn encode_histograms(encoder: &mut Encoder<'_>, counts: &Counts, names: &[Bytes]) {
+pub(crate) fn encode_histograms(
+    encoder: &mut Encoder<'_>,
+    counts: &CommandCounts,
+    names: &[Bytes],
+) {
     let mut asked: Vec<&table::Spec> = Vec::new();
     for spec in names.iter().filter_map(|name| table::COMMANDS.named(name)) {
         match table::COMMANDS.subcommands(spec) {
@@ -241,7 +248,7 @@ pub(crate) fn encode_histograms(encoder: &mut Encoder<'_>, counts: &Counts, name
 
 /// The replies of one connection that were errors, since they were last counted.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Failed {
+pub(crate) struct FailedReply {
     command: u16,
     code: String,
     rejected: bool,
@@ -250,15 +257,16 @@ pub(crate) struct Failed {
 
 /// Notes an error reply. Bounded: there are few kinds of errors, and as many commands as the table
 /// has.
-pub(crate) fn note(failed: &mut Vec<Failed>, command: u16, reply: &[u8], rejected: bool) {
+pub(crate) fn note(failed: &mut Vec<FailedReply>, command: u16, reply: &[u8], rejected: bool) {
     let word = reply
         .strip_prefix(b"-")
         .and_then(|text| text.split(|b| matches!(b, b' ' | b'\r')).next());
     let code = word.map_or(std::borrow::Cow::Borrowed("ERR"), String::from_utf8_lossy);
-    let same = |f: &&mut Failed| f.command == command && f.code == code && f.rejected == rejected;
+    let same =
+        |f: &&mut FailedReply| f.command == command && f.code == code && f.rejected == rejected;
     match failed.iter_mut().find(same) {
         Some(found) => found.times += 1,
-        None => failed.push(Failed {
+        None => failed.push(FailedReply {
             command,
             code: code.into_owned(),
             rejected,
@@ -334,13 +342,51 @@ impl Rates {
     }
 }
 
+/// Since when totals count for `INFO`, recent rates, and peaks.
+#[derive(Debug, Default)]
+pub(crate) struct Sampling {
+    pub(super) totals_from: Totals,
+    rates: Rates,
+    memory_peak_bytes: u64,
+    due: Time,
+}
+
+impl Sampling {
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        now >= self.due
+    }
+
+    /// Samples counters and memory.
+    pub(super) fn sample(&mut self, now: Time, memory: u64, counters: &ClientCounters) {
+        self.due = now + SAMPLE_INTERVAL;
+        let ClientCounters {
+            commands,
+            input_bytes,
+            output_bytes,
+            ..
+        } = *counters;
+        self.rates
+            .sample(now, [commands, input_bytes, output_bytes]);
+        self.memory_peak_bytes = self.memory_peak_bytes.max(memory);
+    }
+
+    pub(super) fn per_second(&self) -> [u64; 3] {
+        self.rates.per_second()
+    }
+
+    /// The most memory that was seen, if it is this much now.
+    pub(super) fn memory_peak_bytes(&self, now: u64) -> u64 {
+        self.memory_peak_bytes.max(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn time_of_samples_stands_for_all_calls() {
-        let mut counts = Counts::new();
+        let mut counts = CommandCounts::new();
         for n in 0..32 {
             counts.ran(
                 table::GET,
@@ -364,7 +410,7 @@ mod tests {
             [0, 0, 0, 1, 1, 2, 23]
         );
         assert_eq!([0, 1, 2, 3, 23].map(longest_us), [1, 2, 4, 8, 8_589_934]);
-        let mut counts = Counts::new();
+        let mut counts = CommandCounts::new();
         for n in 0..40 {
             let took = Duration::from_micros(if n == 0 { 100 } else { 3 });
             counts.ran(table::GET, (n % 4 == 0).then_some(took));
@@ -395,7 +441,7 @@ mod tests {
                 reply.starts_with("-MOVED"),
             );
         }
-        let mut counts = Counts::new();
+        let mut counts = CommandCounts::new();
         failed.iter().for_each(|f| counts.failed(f));
         assert_eq!(
             counts

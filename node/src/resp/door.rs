@@ -2,25 +2,24 @@
 //!
 //! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
 
-use super::Context;
-use super::acl::log::Reason;
+use super::RespContext;
 use super::acl::users::Users;
 use super::budget::Budget;
 use super::cluster;
 use super::common::Common;
-use super::counts::{Counts, Rates, Stopwatch};
-use super::info::Totals;
+use super::counts::{CommandCounts, Sampling, Stopwatch};
 use super::monitor::Monitors;
-use super::notices::Notices;
+use super::notices::KeyNotices;
 use super::pubsub::hub::Hub;
-use super::ready::Ready;
-use super::scripts::Cache;
+use super::ready::ReadyClients;
+use super::scripts::ScriptCache;
 use super::server::Clients;
 use super::session::pause::Paused;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
+use super::totals::ClientCounters;
 use crate::data::DataStats;
-use crate::data::door::{Door, Halves, Held, Opener, Place};
+use crate::data::door::{Door, DoorPlace, Halves, HeldBytes, Opener};
 use crate::key_events::KeyEvents;
 use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -39,12 +38,10 @@ use std::time::{Duration, Instant};
 
 /// How often connections without progress are looked for while others want room.
 const STALLED_INTERVAL: Duration = Duration::from_secs(1);
-/// How often counters are sampled for rates and peaks.
-const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The settings of the RESP ports.
 #[derive(Debug)]
-pub(crate) struct Options {
+pub(crate) struct RespOptions {
     /// The plain port: the first thread accepts for all.
     pub(crate) plain: Option<TcpListener>,
     /// The cluster-aware ports. To such clients each thread is a node, so each has a port.
@@ -72,7 +69,7 @@ pub(crate) struct Options {
 }
 
 /// The doors of a node's data threads, one for each cluster-aware port.
-pub(crate) fn doors(options: Options) -> Vec<RespOpener> {
+pub(crate) fn doors(options: RespOptions) -> Vec<RespOpener> {
     let common = Arc::new(Common::new(
         options.cluster.len(),
         options.memory_bytes_max,
@@ -109,13 +106,13 @@ pub(crate) struct RespOpener {
 impl Opener for RespOpener {
     type Sockets = Clients;
 
-    fn open(self, place: Place<'_>) -> io::Result<Halves<Clients>> {
+    fn open(self, place: DoorPlace<'_>) -> io::Result<Halves<Clients>> {
         let listeners = [(self.plain, false), (self.cluster, true)];
         let listeners = listeners
             .into_iter()
             .filter_map(|(listener, cluster_port)| Some((listener?, cluster_port)))
             .collect();
-        let ready = Rc::new(Ready::default());
+        let ready = Rc::new(ReadyClients::default());
         let budget = Budget::new(
             place.limits,
             place.threads,
@@ -124,7 +121,7 @@ impl Opener for RespOpener {
         );
         let clients = Clients::new(place.registry, listeners, place.token_first, ready)?;
         let users = self.common.users().unwrap_or_default();
-        let scripts = Cache::new(self.common.evaluated().clone());
+        let scripts = ScriptCache::new(self.common.evaluated().clone());
         let door = Resp {
             users: RefCell::new(Users::new(users, self.password)),
             common: self.common,
@@ -133,7 +130,7 @@ impl Opener for RespOpener {
             sweeping: VecDeque::new(),
             paused: Paused::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
-            notices: Notices::new(),
+            notices: KeyNotices::new(),
             monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
@@ -145,12 +142,9 @@ impl Opener for RespOpener {
             strict_transactions: self.strict_transactions,
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
-            counters: Counters::default(),
-            counts: Counts::new(),
-            totals_from: Totals::default(),
-            rates: Rates::default(),
-            memory_peak_bytes: 0,
-            sample_at: Time::ZERO,
+            counters: ClientCounters::default(),
+            counts: CommandCounts::new(),
+            sampling: Sampling::default(),
             stopwatch: Stopwatch::new(),
             slow: SlowLog::default(),
             scripts,
@@ -171,7 +165,7 @@ pub(crate) struct Resp {
     /// The clients that subscribe to channels.
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
-    pub(super) notices: Notices,
+    pub(super) notices: KeyNotices,
     /// The clients that see the commands of all clients.
     pub(super) monitors: Monitors,
     /// No more clients are accepted, and those that are connected leave once they are answered.
@@ -194,17 +188,14 @@ pub(crate) struct Resp {
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
     pub(super) topology: cluster::TopologyCache,
-    pub(super) counters: Counters,
-    /// The clients' activity for `INFO`, since when it counts, and recent rates.
-    pub(super) counts: Counts,
-    pub(super) totals_from: Totals,
-    pub(super) rates: Rates,
-    pub(super) memory_peak_bytes: u64,
-    sample_at: Time,
+    pub(super) counters: ClientCounters,
+    /// The clients' activity for `INFO`.
+    pub(super) counts: CommandCounts,
+    pub(super) sampling: Sampling,
     pub(super) stopwatch: Stopwatch,
     pub(super) slow: SlowLog,
     /// Scripts that clients used lately.
-    pub(super) scripts: Cache,
+    pub(super) scripts: ScriptCache,
 }
 
 impl Resp {
@@ -214,47 +205,10 @@ impl Resp {
     }
 }
 
-/// What a thread counts of its clients.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Counters {
-    pub(super) connections: u64,
-    pub(super) connections_rejected: u64,
-    pub(super) connections_expelled: u64,
-    pub(super) commands: u64,
-    pub(super) errors: u64,
-    pub(super) protocol_errors: u64,
-    /// Bytes received from clients, and sent to them.
-    pub(super) input_bytes: u64,
-    pub(super) output_bytes: u64,
-    pub(super) auth_timeouts: u64,
-    pub(super) idle_timeouts: u64,
-    pub(super) strangers_ended: u64,
-    /// Wrong passwords.
-    pub(super) auth_failures: u64,
-    /// Clients without subscriptions that were closed because too much output waited for them.
-    pub(super) output_limited: u64,
-    /// Commands that were refused because of the command, a key, and a channel.
-    pub(super) denied: [u64; 3],
-}
-
-impl Counters {
-    /// A user may not do something.
-    pub(super) fn count_denied(&mut self, reason: Reason) {
-        let [command, key, channel] = &mut self.denied;
-        match reason {
-            Reason::Command | Reason::Keyspace => *command += 1,
-            Reason::Key => *key += 1,
-            Reason::Channel => *channel += 1,
-            // The wrong passwords of each address are counted elsewhere.
-            Reason::Auth => {}
-        }
-    }
-}
-
 impl Door for Resp {
     type Waiter = ReplyWaiter;
 
-    fn deliver(context: &mut Context, token: u64, waiter: ReplyWaiter, outcome: Outcome) {
+    fn deliver(context: &mut RespContext, token: u64, waiter: ReplyWaiter, outcome: Outcome) {
         let ReplyWaiter {
             connection,
             slot,
@@ -267,7 +221,7 @@ impl Door for Resp {
         context.door.goes_on(goes_on);
     }
 
-    fn settle(context: &mut Context, well: bool) {
+    fn settle(context: &mut RespContext, well: bool) {
         let mut connections = std::mem::take(&mut context.door.provisional);
         connections.drain(..).for_each(|c| c.settle(context, well));
         context.door.provisional = connections;
@@ -277,7 +231,7 @@ impl Door for Resp {
         !self.provisional.is_empty()
     }
 
-    fn step(context: &mut Context, work: &mut usize) -> usize {
+    fn step(context: &mut RespContext, work: &mut usize) -> usize {
         context.log_refusals_of_scripts();
         context.show_commands();
         let steps = context.door.sweeping.len();
@@ -321,13 +275,17 @@ impl Door for Resp {
         }
     }
 
-    fn tick(context: &mut Context) {
+    fn tick(context: &mut RespContext) {
         context.end_pause();
         context.look_at_subscribers();
         context.expel_stalled();
-        if context.now() >= context.door.sample_at {
-            context.door.sample_at = context.now() + SAMPLE_INTERVAL;
-            context.sample();
+        let now = context.now();
+        if context.door.sampling.is_due(now) {
+            let memory = context.shard().memory() as u64;
+            let Resp {
+                counters, sampling, ..
+            } = &mut context.door;
+            sampling.sample(now, memory, counters);
         }
     }
 
@@ -340,9 +298,9 @@ impl Door for Resp {
         due.into_iter().flatten().min()
     }
 
-    fn held(&self) -> Held {
+    fn held(&self) -> HeldBytes {
         let (input, answers) = self.budget.held();
-        Held {
+        HeldBytes {
             bounded: input + answers,
             other: self.budget.spilled() + self.hub.bytes(),
         }
@@ -361,26 +319,15 @@ impl Door for Resp {
     }
 
     fn add_stats(&self, stats: &mut DataStats) {
-        let counters = &self.counters;
         let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
         stats.connections_max = self.common.settings.clients_max() as u64;
-        stats.connections_accepted += counters.connections;
-        stats.connections_rejected += counters.connections_rejected;
-        stats.connections_expelled += counters.connections_expelled;
-        stats.commands += counters.commands;
-        stats.command_errors += counters.errors;
-        stats.protocol_errors += counters.protocol_errors;
+        self.counters.add_to(stats);
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
-        stats.auth_failures += counters.auth_failures;
-        stats.auth_timeouts += counters.auth_timeouts;
-        stats.idle_timeouts += counters.idle_timeouts;
-        stats.strangers_ended += counters.strangers_ended;
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
-        stats.output_limited += counters.output_limited;
         stats.key_messages_lost += self.notices.lost;
     }
 }
@@ -397,7 +344,7 @@ impl Resp {
     }
 }
 
-impl Context {
+impl RespContext {
     /// Disconnects clients that hold much and make no progress while others want room.
     fn expel_stalled(&mut self) {
         let now = self.now();
@@ -421,22 +368,5 @@ impl Context {
                  for 10 s; let clients read their answers, or raise --memory-max{others}"
             );
         }
-    }
-
-    /// Samples counters for rates and peaks.
-    fn sample(&mut self) {
-        let (now, memory) = (self.now(), self.shard().memory() as u64);
-        let Resp {
-            counters, rates, ..
-        } = &mut self.door;
-        rates.sample(
-            now,
-            [
-                counters.commands,
-                counters.input_bytes,
-                counters.output_bytes,
-            ],
-        );
-        self.door.memory_peak_bytes = self.door.memory_peak_bytes.max(memory);
     }
 }

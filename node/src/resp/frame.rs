@@ -149,7 +149,7 @@ struct Whole {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Start,
     Array { left: usize, bulk: Option<usize> },
 }
@@ -159,7 +159,7 @@ enum State {
 pub struct Parser {
     bulk_bytes_max: usize,
     command_bytes_max: usize,
-    state: State,
+    state: ParserState,
     /// How much of the present command has been parsed, from its first byte.
     at: usize,
     args: Vec<Arg>,
@@ -177,7 +177,7 @@ impl Parser {
         Self {
             bulk_bytes_max,
             command_bytes_max,
-            state: State::Start,
+            state: ParserState::Start,
             at: 0,
             args: Vec::new(),
             whole: Vec::new(),
@@ -214,7 +214,7 @@ impl Parser {
                     }
                     base += self.at;
                     self.at = 0;
-                    self.state = State::Start;
+                    self.state = ParserState::Start;
                 }
                 Ok(false) if self.too_large.is_some() => {
                     // The command is skipped, so its arguments go at once.
@@ -233,7 +233,7 @@ impl Parser {
     /// were dropped.
     fn skip(&mut self, available: usize) -> usize {
         let mut gone = self.at.min(available);
-        if let State::Array {
+        if let ParserState::Array {
             bulk: Some(length), ..
         } = &mut self.state
         {
@@ -280,7 +280,7 @@ impl Parser {
     /// Whether nothing of a command was seen yet.
     #[must_use]
     pub fn is_between_commands(&self) -> bool {
-        self.state == State::Start
+        self.state == ParserState::Start
     }
 
     /// Continues with the command that begins with `rest`. True if the command is whole; then `at`
@@ -293,8 +293,10 @@ impl Parser {
         };
         loop {
             match self.state {
-                State::Start if rest.first() != Some(&b'*') => return self.inline(rest, line_max),
-                State::Start => {
+                ParserState::Start if rest.first() != Some(&b'*') => {
+                    return self.inline(rest, line_max);
+                }
+                ParserState::Start => {
                     let Some((line, next)) = line(rest, 1, line_max, "too big mbulk count string")?
                     else {
                         return Ok(false);
@@ -316,12 +318,12 @@ impl Parser {
                     if !authenticated && count > UNAUTHENTICATED_ARGS_MAX {
                         return Err(error("unauthenticated multibulk length"));
                     }
-                    self.state = State::Array {
+                    self.state = ParserState::Array {
                         left: count,
                         bulk: None,
                     };
                 }
-                State::Array { left, bulk: None } => {
+                ParserState::Array { left, bulk: None } => {
                     let Some(&first) = rest.get(self.at) else {
                         return Ok(false);
                     };
@@ -353,12 +355,12 @@ impl Parser {
                         self.too_large.get_or_insert(TooLarge::Command);
                     }
                     self.at = next;
-                    self.state = State::Array {
+                    self.state = ParserState::Array {
                         left,
                         bulk: Some(length),
                     };
                 }
-                State::Array {
+                ParserState::Array {
                     left,
                     bulk: Some(length),
                 } => {
@@ -375,7 +377,7 @@ impl Parser {
                     if left == 1 {
                         return Ok(true);
                     }
-                    self.state = State::Array {
+                    self.state = ParserState::Array {
                         left: left - 1,
                         bulk: None,
                     };

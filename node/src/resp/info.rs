@@ -1,9 +1,9 @@
 //! `INFO`, `MEMORY STATS` and `MEMORY DOCTOR`: what a node reports about itself.
 
-use super::counts::Counts;
 use super::databases;
 use super::encode::Encoder;
-use super::pubsub::Kind;
+use super::pubsub::ChannelKind;
+use super::totals::ThreadCounts;
 use super::usage::Usage;
 use doyen_placement::Eviction;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ pub const REDIS_VERSION: &str = "7.0.15";
 /// The facts that `INFO` and `CONFIG GET` need.
 #[derive(Debug, Clone)]
 #[allow(missing_docs)] // Each is named after its line.
-pub struct Facts {
+pub struct InfoFacts {
     /// How many channels, patterns and shard channels have subscribers.
     pub subscribed: [u64; 3],
     /// Whether the keys of each database are shown to the user.
@@ -51,7 +51,7 @@ pub(crate) const fn memory_policy(eviction: Eviction) -> &'static str {
 
 /// Which of the data threads' counters a question needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Needs {
+pub enum InfoNeeds {
     /// Nothing.
     Nothing,
     /// All but `ThreadCounts::databases` and `ThreadCounts::scripts`.
@@ -60,7 +60,7 @@ pub enum Needs {
     Databases,
 }
 
-impl Default for Facts {
+impl Default for InfoFacts {
     fn default() -> Self {
         Self {
             subscribed: [0; 3],
@@ -84,105 +84,9 @@ impl Default for Facts {
     }
 }
 
-/// The counters of one data thread.
-#[derive(Debug, Clone, Default)]
-#[allow(missing_docs)] // Each is named after its line.
-pub struct ThreadCounts {
-    pub connected_clients: u64,
-    pub client_bytes: u64,
-    pub client_output_bytes: u64,
-    pub memory_bytes: u64,
-    pub memory_peak_bytes: u64,
-    pub parked: u64,
-    /// For the partitions of `default` that are led here: the keys of each database, and how many
-    /// of them expire.
-    pub databases: Box<[(u64, u64); databases::COUNT]>,
-    /// The scripts that are stored in these partitions or kept by the thread, and their bytes.
-    pub scripts: u64,
-    pub script_bytes: u64,
-    /// Keys of all keyspaces, including those of backups.
-    pub keys_held: u64,
-    pub totals: Totals,
-    /// Commands, bytes received and bytes sent, per second.
-    pub rates: [u64; 3],
-    pub counts: Counts,
-}
-
-/// Counters that `CONFIG RESETSTAT` sets to zero.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // Each is named after its line.
-pub struct Totals {
-    pub connections_received: u64,
-    pub connections_rejected: u64,
-    pub commands: u64,
-    pub errors: u64,
-    pub input_bytes: u64,
-    pub output_bytes: u64,
-    pub expired: u64,
-    pub evicted: u64,
-    pub auth_failures: u64,
-    pub denied: [u64; 3],
-    /// Because of the output that waited for them.
-    pub connections_expelled: u64,
-    pub hits: u64,
-    pub misses: u64,
-}
-
-impl Totals {
-    fn map(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            connections_received: of(self.connections_received, other.connections_received),
-            connections_rejected: of(self.connections_rejected, other.connections_rejected),
-            commands: of(self.commands, other.commands),
-            errors: of(self.errors, other.errors),
-            input_bytes: of(self.input_bytes, other.input_bytes),
-            output_bytes: of(self.output_bytes, other.output_bytes),
-            expired: of(self.expired, other.expired),
-            evicted: of(self.evicted, other.evicted),
-            auth_failures: of(self.auth_failures, other.auth_failures),
-            denied: [0, 1, 2].map(|at| of(self.denied[at], other.denied[at])),
-            connections_expelled: of(self.connections_expelled, other.connections_expelled),
-            hits: of(self.hits, other.hits),
-            misses: of(self.misses, other.misses),
-        }
-    }
-
-    /// What was counted since `earlier`. (Counters of a former member of this process are gone with
-    /// it.)
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        self.map(earlier, u64::saturating_sub)
-    }
-}
-
-impl ThreadCounts {
-    /// Adds what another thread counts.
-    pub fn add(&mut self, other: &Self) {
-        self.connected_clients += other.connected_clients;
-        self.client_bytes += other.client_bytes;
-        self.client_output_bytes += other.client_output_bytes;
-        self.memory_bytes += other.memory_bytes;
-        self.memory_peak_bytes += other.memory_peak_bytes;
-        self.parked += other.parked;
-        for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(*other.databases) {
-            *keys += more;
-            *expires += expire;
-        }
-        self.scripts += other.scripts;
-        self.script_bytes += other.script_bytes;
-        self.keys_held += other.keys_held;
-        self.totals = self.totals.map(&other.totals, u64::saturating_add);
-        self.rates
-            .iter_mut()
-            .zip(other.rates)
-            .for_each(|(mine, other)| *mine += other);
-        self.counts.add(&other.counts);
-    }
-}
-
 /// `INFO` with these sections, named in small letters; with the usual ones if none is named.
 #[must_use]
-pub fn info(facts: &Facts, sections: &[String]) -> String {
+pub fn info(facts: &InfoFacts, sections: &[String]) -> String {
     let mut text = String::new();
     for section in shown(sections) {
         if !text.is_empty() {
@@ -200,14 +104,14 @@ pub fn info(facts: &Facts, sections: &[String]) -> String {
 
 /// What `info` with these sections needs.
 #[must_use]
-pub fn needs(sections: &[String]) -> Needs {
+pub fn needs(sections: &[String]) -> InfoNeeds {
     shown(sections)
         .map(|section| section.needs)
         .max()
-        .unwrap_or(Needs::Nothing)
+        .unwrap_or(InfoNeeds::Nothing)
 }
 
-fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
+fn shown(sections: &[String]) -> impl Iterator<Item = &'static InfoSection> {
     /// Sections that are shown only on request.
     const UNUSUAL: [&str; 2] = ["Commandstats", "Latencystats"];
     let asks = |name: &str| sections.iter().any(|s| s.eq_ignore_ascii_case(name));
@@ -219,33 +123,37 @@ fn shown(sections: &[String]) -> impl Iterator<Item = &'static Section> {
 }
 
 /// A section of `INFO`.
-struct Section {
+struct InfoSection {
     name: &'static str,
-    needs: Needs,
-    lines: fn(&Facts) -> Lines,
+    needs: InfoNeeds,
+    lines: fn(&InfoFacts) -> Lines,
 }
 
-const fn section(name: &'static str, needs: Needs, lines: fn(&Facts) -> Lines) -> Section {
-    Section { name, needs, lines }
+const fn section(
+    name: &'static str,
+    needs: InfoNeeds,
+    lines: fn(&InfoFacts) -> Lines,
+) -> InfoSection {
+    InfoSection { name, needs, lines }
 }
 
 /// All of them, in their order.
-static SECTIONS: [Section; 13] = [
-    section("Server", Needs::Nothing, server),
-    section("Clients", Needs::Counts, clients),
-    section("Memory", Needs::Databases, memory),
-    section("Persistence", Needs::Nothing, persistence),
-    section("Stats", Needs::Counts, stats),
-    section("Replication", Needs::Nothing, replication),
-    section("CPU", Needs::Nothing, cpu),
-    section("Modules", Needs::Nothing, |_| Vec::new()),
-    section("Commandstats", Needs::Counts, command_stats),
-    section("Errorstats", Needs::Counts, error_stats),
-    section("Latencystats", Needs::Counts, latency_stats),
-    section("Cluster", Needs::Nothing, |facts| {
+static SECTIONS: [InfoSection; 13] = [
+    section("Server", InfoNeeds::Nothing, server),
+    section("Clients", InfoNeeds::Counts, clients),
+    section("Memory", InfoNeeds::Databases, memory),
+    section("Persistence", InfoNeeds::Nothing, persistence),
+    section("Stats", InfoNeeds::Counts, stats),
+    section("Replication", InfoNeeds::Nothing, replication),
+    section("CPU", InfoNeeds::Nothing, cpu),
+    section("Modules", InfoNeeds::Nothing, |_| Vec::new()),
+    section("Commandstats", InfoNeeds::Counts, command_stats),
+    section("Errorstats", InfoNeeds::Counts, error_stats),
+    section("Latencystats", InfoNeeds::Counts, latency_stats),
+    section("Cluster", InfoNeeds::Nothing, |facts| {
         lines([("cluster_enabled", u8::from(facts.cluster_port).to_string())])
     }),
-    section("Keyspace", Needs::Databases, keyspace),
+    section("Keyspace", InfoNeeds::Databases, keyspace),
 ];
 
 type Lines = Vec<(String, String)>;
@@ -258,7 +166,7 @@ fn lines<const N: usize>(lines: [(&str, String); N]) -> Lines {
         .collect()
 }
 
-fn clients(facts: &Facts) -> Lines {
+fn clients(facts: &InfoFacts) -> Lines {
     let no = || "0".to_owned();
     lines([
         (
@@ -273,7 +181,7 @@ fn clients(facts: &Facts) -> Lines {
     ])
 }
 
-fn replication(facts: &Facts) -> Lines {
+fn replication(facts: &InfoFacts) -> Lines {
     let no = || "0".to_owned();
     lines([
         ("role", "master".to_owned()),
@@ -290,7 +198,7 @@ fn replication(facts: &Facts) -> Lines {
     ])
 }
 
-fn cpu(_: &Facts) -> Lines {
+fn cpu(_: &InfoFacts) -> Lines {
     let usage = Usage::now();
     lines([
         ("used_cpu_sys", format!("{:.6}", usage.cpu_system)),
@@ -306,7 +214,7 @@ fn cpu(_: &Facts) -> Lines {
     ])
 }
 
-fn error_stats(facts: &Facts) -> Lines {
+fn error_stats(facts: &InfoFacts) -> Lines {
     facts
         .counted
         .counts
@@ -316,7 +224,7 @@ fn error_stats(facts: &Facts) -> Lines {
         .collect()
 }
 
-fn keyspace(facts: &Facts) -> Lines {
+fn keyspace(facts: &InfoFacts) -> Lines {
     let used = facts
         .counted
         .databases
@@ -332,7 +240,7 @@ fn keyspace(facts: &Facts) -> Lines {
     .collect()
 }
 
-fn server(facts: &Facts) -> Lines {
+fn server(facts: &InfoFacts) -> Lines {
     let mode = if facts.cluster_port {
         "cluster"
     } else {
@@ -377,7 +285,7 @@ fn server(facts: &Facts) -> Lines {
     ])
 }
 
-fn memory(facts: &Facts) -> Lines {
+fn memory(facts: &InfoFacts) -> Lines {
     let (counted, usage) = (&facts.counted, Usage::now());
     let (used, peak, resident) = (
         counted.memory_bytes,
@@ -439,7 +347,7 @@ fn memory(facts: &Facts) -> Lines {
 }
 
 /// Nothing is stored on disk, so nothing is loaded and nothing can fail.
-fn persistence(facts: &Facts) -> Lines {
+fn persistence(facts: &InfoFacts) -> Lines {
     let no = || "0".to_owned();
     let ok = || "ok".to_owned();
     let never = || "-1".to_owned();
@@ -468,7 +376,7 @@ fn persistence(facts: &Facts) -> Lines {
     ])
 }
 
-fn stats(facts: &Facts) -> Lines {
+fn stats(facts: &InfoFacts) -> Lines {
     let (totals, [commands, input, output]) = (&facts.counted.totals, facts.counted.rates);
     let no = || "0".to_owned();
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
@@ -507,15 +415,15 @@ fn stats(facts: &Facts) -> Lines {
         ("keyspace_misses", totals.misses.to_string()),
         (
             "pubsub_channels",
-            facts.subscribed[Kind::Channel.at()].to_string(),
+            facts.subscribed[ChannelKind::Channel.at()].to_string(),
         ),
         (
             "pubsub_patterns",
-            facts.subscribed[Kind::Pattern.at()].to_string(),
+            facts.subscribed[ChannelKind::Pattern.at()].to_string(),
         ),
         (
             "pubsubshard_channels",
-            facts.subscribed[Kind::Shard.at()].to_string(),
+            facts.subscribed[ChannelKind::Shard.at()].to_string(),
         ),
         ("latest_fork_usec", no()),
         ("total_forks", no()),
@@ -533,7 +441,7 @@ fn stats(facts: &Facts) -> Lines {
     ])
 }
 
-fn command_stats(facts: &Facts) -> Lines {
+fn command_stats(facts: &InfoFacts) -> Lines {
     let lines = facts.counted.counts.commands().map(|(name, count)| {
         let each = if count.calls == 0 {
             0.0
@@ -552,7 +460,7 @@ fn command_stats(facts: &Facts) -> Lines {
     lines.collect()
 }
 
-fn latency_stats(facts: &Facts) -> Lines {
+fn latency_stats(facts: &InfoFacts) -> Lines {
     let all = facts.counted.counts.percentiles([500, 990, 999]);
     let lines = all.map(|(name, [half, most, nearly_all])| {
         (
@@ -563,7 +471,7 @@ fn latency_stats(facts: &Facts) -> Lines {
     lines.collect()
 }
 
-impl Facts {
+impl InfoFacts {
     /// When this node began, in Unix seconds.
     #[must_use]
     pub fn began_unix_s(&self) -> u64 {
@@ -603,7 +511,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 /// `MEMORY STATS`.
-pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &Facts) {
+pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &InfoFacts) {
     let counted = &facts.counted;
     let (used, resident) = (counted.memory_bytes, Usage::now().resident_bytes);
     let numbers = [
@@ -643,7 +551,7 @@ pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &Facts) {
 }
 
 /// `MEMORY DOCTOR`.
-pub(crate) fn memory_doctor(facts: &Facts) -> String {
+pub(crate) fn memory_doctor(facts: &InfoFacts) -> String {
     /// From this percentage of the limit on, writes may be refused or keys evicted.
     const FULL: f64 = 90.0;
     let counted = &facts.counted;
@@ -669,10 +577,11 @@ pub(crate) fn memory_doctor(facts: &Facts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::totals::Totals;
 
     fn sections(asked: &[&str]) -> Vec<String> {
         let asked: Vec<String> = asked.iter().map(|s| (*s).to_owned()).collect();
-        let text = info(&Facts::default(), &asked);
+        let text = info(&InfoFacts::default(), &asked);
         text.lines()
             .filter_map(|l| l.strip_prefix("# "))
             .map(str::to_owned)
@@ -708,12 +617,12 @@ mod tests {
         };
         assert_eq!(
             needs(&["server", "cpu", "replication", "cluster"]),
-            Needs::Nothing
+            InfoNeeds::Nothing
         );
-        assert_eq!(needs(&["nosuch"]), Needs::Nothing);
-        assert_eq!(needs(&["server", "Stats"]), Needs::Counts);
+        assert_eq!(needs(&["nosuch"]), InfoNeeds::Nothing);
+        assert_eq!(needs(&["server", "Stats"]), InfoNeeds::Counts);
         for all in [&[][..], &["default"], &["everything"], &["keyspace"]] {
-            assert_eq!(needs(all), Needs::Databases);
+            assert_eq!(needs(all), InfoNeeds::Databases);
         }
     }
 

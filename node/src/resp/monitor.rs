@@ -7,14 +7,14 @@
 //! While no client monitors, a command costs one look at a flag of its thread. What a monitor has
 //! not taken waits in the queue of its session, with the limits of a subscriber.
 
-use super::Context;
+use super::RespContext;
 use super::command::{self, table};
-use super::common::Message;
+use super::common::ThreadMessage;
 use super::frame::Args;
 use super::pubsub::Push;
 use super::pubsub::hub::OVER_LIMIT;
 use super::session::{Connection, Took};
-use super::slowlog::{Kept, kept};
+use super::slowlog::{KeptCommand, kept};
 use crate::clock;
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use std::rc::Rc;
 /// Most bytes of lines that a thread makes in one pass. Further commands are only counted.
 const PASS_BYTES_MAX: usize = 1 << 20;
 /// What is shown of a command.
-const SHOWN: Kept = Kept {
+const SHOWN: KeptCommand = KeptCommand {
     args: 128,
     bytes: 1 << 10,
 };
@@ -69,7 +69,32 @@ fn line(unix_us: u64, database: usize, peer: SocketAddr, args: &[Bytes], out: &m
     out.extend_from_slice(b"\r\n");
 }
 
-impl Context {
+impl Monitors {
+    /// Notes a command of this pass, if there is room for it.
+    fn note(&mut self, database: usize, peer: SocketAddr, args: impl FnOnce() -> Vec<Bytes>) {
+        if self.lines.len() >= PASS_BYTES_MAX {
+            self.left_out += 1;
+            return;
+        }
+        line(clock::unix_us(), database, peer, &args(), &mut self.lines);
+    }
+
+    /// The lines of this pass.
+    fn take_lines(&mut self) -> Option<Bytes> {
+        if self.lines.is_empty() {
+            return None;
+        }
+        let mut lines = std::mem::take(&mut self.lines);
+        let left_out = std::mem::take(&mut self.left_out);
+        if left_out > 0 {
+            let text = format!("+{left_out} more commands are not shown: there were too many\r\n");
+            lines.extend_from_slice(text.as_bytes());
+        }
+        Some(lines.freeze())
+    }
+}
+
+impl RespContext {
     /// Looks up whether any client of the node monitors.
     pub(super) fn look_for_monitors(&mut self) {
         let own = !self.door.monitors.all.is_empty();
@@ -105,32 +130,19 @@ impl Context {
         if spec.has_flag("admin") {
             return;
         }
-        let monitors = &mut self.door.monitors;
-        if monitors.lines.len() >= PASS_BYTES_MAX {
-            monitors.left_out += 1;
-            return;
-        }
-        let args = kept(Some(spec.name), args, SHOWN);
-        line(clock::unix_us(), database, peer, &args, &mut monitors.lines);
+        let args = || kept(Some(spec.name), args, SHOWN);
+        self.door.monitors.note(database, peer, args);
     }
 
     /// Hands the lines of this pass to the monitors of all threads.
     pub(super) fn show_commands(&mut self) {
-        let monitors = &mut self.door.monitors;
-        if monitors.lines.is_empty() {
+        let Some(lines) = self.door.monitors.take_lines() else {
             return;
-        }
-        let mut lines = std::mem::take(&mut monitors.lines);
-        let left_out = std::mem::take(&mut monitors.left_out);
-        if left_out > 0 {
-            let text = format!("+{left_out} more commands are not shown: there were too many\r\n");
-            lines.extend_from_slice(text.as_bytes());
-        }
-        let lines = lines.freeze();
+        };
         let own = self.me().thread_number();
         let others = (0..self.threads()).filter(|thread| *thread != own);
         for thread in others.filter(|thread| self.door.common.monitors_at(*thread) > 0) {
-            self.tell(thread, Box::new(Message::Monitored(lines.clone())));
+            self.tell(thread, Box::new(ThreadMessage::Monitored(lines.clone())));
         }
         self.show(&lines, true);
     }

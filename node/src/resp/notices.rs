@@ -9,7 +9,7 @@
 //! the setting asks for such messages, to one that may be. So they cost nothing otherwise, and no
 //! member sends messages without subscribers. The setting is one of the cluster: the table has it. Like all messages, they come at most once.
 
-use super::Context;
+use super::RespContext;
 use super::cluster::KEYSPACE;
 use super::databases;
 use crate::key_events::KeyEvents;
@@ -54,7 +54,7 @@ pub(super) fn database_of(name: &[u8]) -> Option<i64> {
 
 /// What a thread follows for messages about keys.
 #[derive(Debug)]
-pub(super) struct Notices {
+pub(super) struct KeyNotices {
     /// Of which life of this thread, and which subscription.
     following: Option<(u64, SubscriptionId)>,
     /// All changes from now on are told.
@@ -70,7 +70,7 @@ pub(super) struct Notices {
     off_line: Seldom,
 }
 
-impl Notices {
+impl KeyNotices {
     pub(super) fn new() -> Self {
         Self {
             following: None,
@@ -104,7 +104,7 @@ impl Notices {
     }
 }
 
-impl Drop for Notices {
+impl Drop for KeyNotices {
     fn drop(&mut self) {
         // The last losses may have come while no line was due.
         if let Some(count) = self.losses.rest() {
@@ -121,7 +121,7 @@ fn warn_of(count: u64) {
     );
 }
 
-impl Context {
+impl RespContext {
     /// Whether this thread is told of all changes of keys, if the setting asks for messages of any.
     /// If not, the connection is woken when it is, or at this time.
     pub(super) fn tells_keys(&mut self, connection: &Rc<Connection>, until: Time) -> bool {
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn every_loss_is_counted_also_while_no_line_is_due() {
-        let mut notices = Notices::new();
+        let mut notices = KeyNotices::new();
         for count in [Some(3), None, Some(2)] {
             notices.lose(count);
         }

@@ -42,7 +42,7 @@ const PUSH_OVERHEAD: usize = 64;
 
 /// What a client subscribes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ChannelKind {
     /// One channel.
     Channel,
     /// The channels whose names match a pattern.
@@ -51,7 +51,7 @@ pub enum Kind {
     Shard,
 }
 
-impl Kind {
+impl ChannelKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
 
@@ -90,7 +90,7 @@ impl Kind {
 /// to end. `left`: how many subscriptions the client has.
 pub(super) fn confirm(
     encoder: &mut Encoder<'_>,
-    (kind, subscribes): (Kind, bool),
+    (kind, subscribes): (ChannelKind, bool),
     name: Option<&[u8]>,
     left: usize,
 ) {
@@ -107,9 +107,9 @@ pub(super) fn confirm(
 /// that subscribe to it.
 fn encode(publication: &Publication, pattern: Option<&[u8]>, protocol: Protocol) -> BytesMut {
     let kind = match pattern {
-        Some(_) => Kind::Pattern,
-        None if publication.sharded => Kind::Shard,
-        None => Kind::Channel,
+        Some(_) => ChannelKind::Pattern,
+        None if publication.sharded => ChannelKind::Shard,
+        None => ChannelKind::Channel,
     };
     let (channel, message) = (&publication.channel, &publication.message);
     let names = channel.len() + pattern.map_or(0, <[u8]>::len);
@@ -128,13 +128,13 @@ fn encode(publication: &Publication, pattern: Option<&[u8]>, protocol: Protocol)
 /// Encoded bytes for one or many subscribers of a thread.
 #[derive(Debug)]
 pub(super) struct Push {
-    body: Body,
+    body: PushBody,
     /// Where the thread counts the bytes of all of these.
     held: Rc<Cell<usize>>,
 }
 
 #[derive(Debug)]
-enum Body {
+enum PushBody {
     /// Copied into each output.
     Copied(Bytes),
     /// Too large to be copied.
@@ -144,9 +144,9 @@ enum Body {
 impl Push {
     pub(super) fn new(bytes: BytesMut, held: &Rc<Cell<usize>>) -> Rc<Self> {
         let body = if bytes.len() >= APART_BYTES_MIN {
-            Body::Apart(Value::from(&bytes[..]))
+            PushBody::Apart(Value::from(&bytes[..]))
         } else {
-            Body::Copied(bytes.freeze())
+            PushBody::Copied(bytes.freeze())
         };
         let push = Self {
             body,
@@ -159,16 +159,16 @@ impl Push {
     /// How much memory it takes, about, and how much it counts in a queue.
     pub(super) fn bytes(&self) -> usize {
         let body = match &self.body {
-            Body::Copied(bytes) => bytes.len(),
-            Body::Apart(value) => value.len(),
+            PushBody::Copied(bytes) => bytes.len(),
+            PushBody::Apart(value) => value.len(),
         };
         body + PUSH_OVERHEAD
     }
 
     pub(super) fn append_to(&self, output: &mut Output) {
         match &self.body {
-            Body::Copied(bytes) => output.bytes.extend_from_slice(bytes),
-            Body::Apart(value) => output.push(value.clone()),
+            PushBody::Copied(bytes) => output.bytes.extend_from_slice(bytes),
+            PushBody::Apart(value) => output.push(value.clone()),
         }
     }
 }
@@ -215,7 +215,7 @@ pub(super) struct Board(RwLock<[BTreeMap<Bytes, usize>; 3]>);
 
 impl Board {
     /// The name has one subscriber more, or one less.
-    pub(super) fn count(&self, kind: Kind, name: &Bytes, more: bool) {
+    pub(super) fn count(&self, kind: ChannelKind, name: &Bytes, more: bool) {
         // A panic cannot leave the counts half changed.
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let names = &mut all[kind.at()];
@@ -229,20 +229,20 @@ impl Board {
         }
     }
 
-    pub(super) fn look(&self) -> Names<'_> {
-        Names::Node(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn look(&self) -> ChannelNames<'_> {
+        ChannelNames::Node(self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// The names that have subscribers, and how many: at a node, or at one thread.
-pub(super) enum Names<'a> {
+pub(super) enum ChannelNames<'a> {
     Node(RwLockReadGuard<'a, [BTreeMap<Bytes, usize>; 3]>),
     Thread(&'a hub::Registry),
 }
 
-impl Names<'_> {
+impl ChannelNames<'_> {
     /// How many subscribers this name has.
-    pub(super) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+    pub(super) fn subscribers(&self, kind: ChannelKind, name: &[u8]) -> usize {
         match self {
             Self::Node(all) => all[kind.at()].get(name).copied().unwrap_or_default(),
             Self::Thread(registry) => registry.subscribers(kind, name),
@@ -250,7 +250,7 @@ impl Names<'_> {
     }
 
     /// How many names have subscribers.
-    pub(super) fn len(&self, kind: Kind) -> usize {
+    pub(super) fn len(&self, kind: ChannelKind) -> usize {
         match self {
             Self::Node(all) => all[kind.at()].len(),
             Self::Thread(registry) => registry.len(kind),
@@ -261,7 +261,7 @@ impl Names<'_> {
     /// `see` returns false. Returns whether all were seen.
     pub(super) fn walk(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         after: Option<&Bytes>,
         mut see: impl FnMut(&Bytes, usize) -> bool,
     ) -> bool {
@@ -346,16 +346,22 @@ mod tests {
             ("c", true),
             ("a", false),
         ] {
-            board.count(Kind::Channel, &name(text), more);
+            board.count(ChannelKind::Channel, &name(text), more);
         }
         let names = board.look();
-        assert_eq!(names.subscribers(Kind::Channel, b"b"), 2);
-        assert_eq!(names.subscribers(Kind::Channel, b"a"), 0);
-        assert_eq!(names.subscribers(Kind::Shard, b"b"), 0);
-        assert_eq!((names.len(Kind::Channel), names.len(Kind::Pattern)), (2, 0));
+        assert_eq!(names.subscribers(ChannelKind::Channel, b"b"), 2);
+        assert_eq!(names.subscribers(ChannelKind::Channel, b"a"), 0);
+        assert_eq!(names.subscribers(ChannelKind::Shard, b"b"), 0);
+        assert_eq!(
+            (
+                names.len(ChannelKind::Channel),
+                names.len(ChannelKind::Pattern)
+            ),
+            (2, 0)
+        );
         let seen = |after: Option<&Bytes>, most: usize| {
             let mut seen = Vec::new();
-            let all = names.walk(Kind::Channel, after, |name, count| {
+            let all = names.walk(ChannelKind::Channel, after, |name, count| {
                 seen.push((name.clone(), count));
                 seen.len() < most
             });

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 /// Numbers of the connections for the next pass. A connection that is listed twice finds nothing to
 /// do the second time.
 #[derive(Debug, Default)]
-pub(crate) struct Ready(RefCell<Vec<usize>>);
+pub(crate) struct ReadyClients(RefCell<Vec<usize>>);
 
-impl Ready {
+impl ReadyClients {
     /// This connection has something to do.
     pub(crate) fn push(&self, at: usize) {
         self.0.borrow_mut().push(at);

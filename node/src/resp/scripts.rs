@@ -59,7 +59,7 @@ pub(super) type Digest = Box<str>;
 
 /// A script that is kept.
 #[derive(Debug)]
-struct Kept {
+struct KeptScript {
     body: Bytes,
     /// Whether it is stored. If not, it came with `EVAL`.
     stored: bool,
@@ -72,13 +72,13 @@ struct Kept {
 /// Scripts by their digests. Those that were not used for longest make room for others.
 #[derive(Debug, Default)]
 struct Texts {
-    all: BTreeMap<Digest, Kept>,
+    all: BTreeMap<Digest, KeptScript>,
     bytes: usize,
     uses: u64,
 }
 
 impl Texts {
-    fn use_one(&mut self, digest: &str) -> Option<&Kept> {
+    fn use_one(&mut self, digest: &str) -> Option<&KeptScript> {
         self.uses += 1;
         let kept = self.all.get_mut(digest)?;
         kept.used = self.uses;
@@ -94,7 +94,7 @@ impl Texts {
         }
         self.bytes += body.len();
         self.uses += 1;
-        let kept = Kept {
+        let kept = KeptScript {
             body,
             stored,
             seen,
@@ -151,7 +151,7 @@ pub(super) enum Search {
 
 /// The scripts that a thread knows.
 #[derive(Debug)]
-pub(super) struct Cache {
+pub(super) struct ScriptCache {
     texts: Texts,
     absent: BTreeMap<Digest, Absent>,
     node: Arc<Evaluated>,
@@ -162,7 +162,7 @@ pub(super) struct Cache {
     work: usize,
 }
 
-impl Cache {
+impl ScriptCache {
     /// For a thread of this node.
     pub(super) fn new(node: Arc<Evaluated>) -> Self {
         Self {
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_script_is_believed_for_a_while() {
-        let mut cache = Cache::new(Arc::default());
+        let mut cache = ScriptCache::new(Arc::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         cache.saw("a".into(), Bytes::from_static(b"return 1"), at(0));
         assert!(cache.get("a", at(4_999)).is_some() && cache.get("b", at(0)).is_none());
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_script_that_was_evaluated_is_known_until_others_need_its_room() {
-        let mut cache = Cache::new(Arc::default());
+        let mut cache = ScriptCache::new(Arc::default());
         let later = Time::ZERO + Duration::from_secs(3_600);
         cache.evaluated("a".into(), Bytes::from_static(b"return 1"), Time::ZERO);
         assert!(cache.get("a", later).is_some());
@@ -377,7 +377,7 @@ mod tests {
 
     #[test]
     fn scripts_that_were_not_used_for_longest_make_room_for_others() {
-        let mut cache = Cache::new(Arc::default());
+        let mut cache = ScriptCache::new(Arc::default());
         for n in 0..3 * SCRIPTS_MAX {
             let at = Time::ZERO + Duration::from_secs(n as u64);
             cache.evaluated(n.to_string().into(), Bytes::from_static(b"x"), at);
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn the_threads_of_a_node_know_the_same_scripts_until_one_is_told_to_forget_them() {
         let node = Arc::new(Evaluated::default());
-        let (mut one, mut other) = (Cache::new(node.clone()), Cache::new(node));
+        let (mut one, mut other) = (ScriptCache::new(node.clone()), ScriptCache::new(node));
         one.evaluated("a".into(), Bytes::from_static(b"return 1"), Time::ZERO);
         assert!(other.get("a", Time::ZERO).is_some());
         other.saw("b".into(), Bytes::from_static(b"return 2"), Time::ZERO);
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_digest_is_asked_for_once_and_a_miss_is_remembered_for_a_second() {
-        let mut cache = Cache::new(Arc::default());
+        let mut cache = ScriptCache::new(Arc::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let text = Bytes::from_static(b"return 1");
         let digest: Digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db".into();
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn only_a_script_that_compiles_has_a_digest_here() {
-        let mut cache = Cache::new(Arc::default());
+        let mut cache = ScriptCache::new(Arc::default());
         let mut digest = |body: &'static str| cache.compiles(&Bytes::from_static(body.as_bytes()));
         let known = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
         assert_eq!(digest("return 1").as_deref(), Ok(known));

@@ -5,19 +5,20 @@
 //! pass of the data thread's loop reads what the ready clients sent (`read`) and runs every whole
 //! command (`run`). Once the outcomes are handed out, it writes all answers (`write`).
 
-use super::Context;
+use super::RespContext;
 use super::budget::{Budget, STALLED_MAX};
 use super::cluster;
-use super::common::{Message, Seat};
+use super::common::{Seat, ThreadMessage};
 use super::door::Resp;
 use super::frame::Parser;
 use super::output::Output;
 use super::pubsub::hub::OVER_LIMIT;
-use super::ready::Ready;
-use super::session::{Connection, Judging, OUTPUT_BYTES_SOFT, Session};
-use super::stream::Stream;
+use super::ready::ReadyClients;
+use super::session::{Connection, PasswordJudging};
+use super::spilled::Spilled;
+use super::stream::ClientStream;
 use crate::address::canonical;
-use crate::data::door::{self, Sockets};
+use crate::data::door::{self, DoorSockets};
 use crate::net::{grow, keepalive};
 use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
@@ -73,8 +74,6 @@ const SPILL_AFTER: Duration = Duration::from_millis(100);
 /// Among the clients that have taken nothing for so long, the one that holds most is disconnected
 /// once it has taken nothing for `STALLED_MAX`.
 const SPILL_STILL: Duration = Duration::from_secs(1);
-/// Answers of one client that are put aside in one pass, as outputs of `OUTPUT_BYTES_SOFT`.
-const PASS_SPILLS_MAX: usize = 4;
 /// What a client is told whose password does not even wait.
 const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
     passwords from it wait to be judged: connect again in some seconds";
@@ -94,11 +93,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The listeners and the clients of one data thread.
 pub(crate) struct Clients {
     registry: Registry,
-    listeners: Vec<Listener>,
+    listeners: Vec<RespListener>,
     /// Tokens of sockets: the listeners from the first on, the clients from the second on.
     first_tokens: (usize, usize),
-    all: Slab<Client>,
-    ready: Rc<Ready>,
+    all: Slab<ServedClient>,
+    ready: Rc<ReadyClients>,
     /// The clients of this pass, and those for which there was no time.
     turn: Vec<usize>,
     late: Vec<usize>,
@@ -131,17 +130,17 @@ pub(crate) struct Clients {
     looks_for_idle: bool,
 }
 
-struct Listener {
+struct RespListener {
     socket: TcpListener,
     cluster_port: bool,
     ready: bool,
     paused: Option<Instant>,
 }
 
-struct Client {
+struct ServedClient {
     id: u64,
     connection: Rc<Connection>,
-    stream: Stream,
+    stream: ClientStream,
     parser: Parser,
     /// There may be something to read.
     readable: bool,
@@ -178,32 +177,9 @@ struct Client {
     seat: Option<Seat>,
 }
 
-/// Answers that a client does not read while it still sends. They are put aside, so that the rest
-/// of its input can be taken.
-#[derive(Default)]
-struct Spilled {
-    /// They come after `Client::output`.
-    outputs: VecDeque<Output>,
-    /// Bytes of memory that these outputs hold.
-    bytes: usize,
-    /// What counts towards the share of such answers: these, and everything else that is not
-    /// written.
-    counted: usize,
-    /// When the client last took any output.
-    took_at: Time,
-    /// The client takes no output, so answers are put aside.
-    on: bool,
-    /// The client takes no output, and commands wait.
-    stuck: bool,
-    /// Since when it waits for room for more answers, if it does.
-    waits: Option<Time>,
-    /// It is in the list of clients to look at.
-    listed: bool,
-}
-
 /// What a client does after its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum ClientStep {
     /// It waits for its socket, or for outcomes.
     Wait,
     /// It continues in the next pass.
@@ -222,7 +198,7 @@ impl Clients {
         registry: Registry,
         listeners: Vec<(std::net::TcpListener, bool)>,
         first_token: usize,
-        ready: Rc<Ready>,
+        ready: Rc<ReadyClients>,
     ) -> io::Result<Self> {
         let mut clients = Self {
             registry,
@@ -257,7 +233,7 @@ impl Clients {
             clients
                 .registry
                 .register(&mut socket, Token(first_token + at), Interest::READABLE)?;
-            clients.listeners.push(Listener {
+            clients.listeners.push(RespListener {
                 socket,
                 cluster_port,
                 ready: true,
@@ -269,7 +245,7 @@ impl Clients {
 }
 
 /// The part of the door that the loop drives.
-impl Sockets for Clients {
+impl DoorSockets for Clients {
     type Door = Resp;
 
     fn event(&mut self, event: &Event) {
@@ -311,7 +287,7 @@ impl Sockets for Clients {
             .min()
     }
 
-    fn read(&mut self, context: &mut Context, now: Instant) {
+    fn read(&mut self, context: &mut RespContext, now: Instant) {
         self.keep_alive(context);
         context.look_for_monitors();
         self.accept(context, now);
@@ -362,13 +338,13 @@ impl Sockets for Clients {
         self.commands = commands;
     }
 
-    fn run(&mut self, context: &mut Context, now: Instant) {
+    fn run(&mut self, context: &mut RespContext, now: Instant) {
         let mut turn = std::mem::take(&mut self.turn);
         if self.commands >= WARM_LEAST {
             let keys = turn
                 .iter()
                 .filter_map(|at| self.all.get(*at))
-                .flat_map(Client::keys)
+                .flat_map(ServedClient::keys)
                 .map(|(key, field)| (cluster::KEYSPACE, MapId(0), key, field));
             context.shard().warm(keys);
         }
@@ -403,7 +379,7 @@ impl Sockets for Clients {
         self.turn = turn;
     }
 
-    fn write(&mut self, context: &mut Context, now: Instant) {
+    fn write(&mut self, context: &mut RespContext, now: Instant) {
         let mut turn = std::mem::take(&mut self.turn);
         self.ready.append_to(&mut turn);
         let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
@@ -431,14 +407,14 @@ impl Sockets for Clients {
                 self.spilling.push((at, client.id));
             }
             match next {
-                Next::Wait => {}
-                Next::Left => left.push(at),
-                Next::Again => {
+                ClientStep::Wait => {}
+                ClientStep::Left => left.push(at),
+                ClientStep::Again => {
                     turn[again] = at;
                     again += 1;
                 }
-                Next::Finished => self.close(context, at, now),
-                Next::Broken => self.remove(context, at),
+                ClientStep::Finished => self.close(context, at, now),
+                ClientStep::Broken => self.remove(context, at),
             }
         }
         for at in left.into_iter().chain(turn.drain(..).take(again)) {
@@ -449,24 +425,24 @@ impl Sockets for Clients {
         self.turn = turn;
     }
 
-    fn receive(&mut self, context: &mut Context, message: door::Message) {
+    fn receive(&mut self, context: &mut RespContext, message: door::DoorMessage) {
         // All threads of a node have this kind of door, and it sends no other messages.
-        let Ok(message) = message.downcast::<Message>() else {
+        let Ok(message) = message.downcast::<ThreadMessage>() else {
             return;
         };
         match *message {
-            Message::Accepted(stream, seat) => self.seat(context, stream, false, seat),
-            Message::Question(question, back) => {
+            ThreadMessage::Accepted(stream, seat) => self.seat(context, stream, false, seat),
+            ThreadMessage::Question(question, back) => {
                 let told = context.answer(&question);
-                context.tell(back.thread, Box::new(Message::Told(told, back)));
+                context.tell(back.thread, Box::new(ThreadMessage::Told(told, back)));
             }
-            Message::Told(told, back) => {
+            ThreadMessage::Told(told, back) => {
                 if let Some(connection) = context.door.connections.get(&back.connection) {
                     connection.told(back.slot, told);
                 }
             }
-            Message::Monitored(lines) => context.show_others(&lines),
-            Message::Users => {
+            ThreadMessage::Monitored(lines) => context.show_others(&lines),
+            ThreadMessage::Users => {
                 if let Some(users) = context.door.common.users() {
                     context.door.use_users(&users);
                 }
@@ -474,7 +450,7 @@ impl Sockets for Clients {
         }
     }
 
-    fn drain(&mut self, context: &mut Context) {
+    fn drain(&mut self, context: &mut RespContext) {
         context.door.draining = true;
         context.unpause();
         for mut listener in self.listeners.drain(..) {
@@ -489,7 +465,7 @@ impl Sockets for Clients {
 impl Clients {
     /// Finds clients that take no answers and send more commands, and puts their answers aside. If
     /// the room for such answers is used up, the client that holds most is disconnected.
-    fn look_at_spilling(&mut self, context: &mut Context, now: Instant) {
+    fn look_at_spilling(&mut self, context: &mut RespContext, now: Instant) {
         if self.spilling.is_empty() || now < self.spilling_at {
             return;
         }
@@ -542,7 +518,7 @@ impl Clients {
     }
 
     /// Resumes the clients whose passwords may be judged now.
-    fn look_at_judged(&mut self, context: &Context, now: Instant) {
+    fn look_at_judged(&mut self, context: &RespContext, now: Instant) {
         if self.judged_later.is_empty() || now < self.judge_at {
             return;
         }
@@ -558,9 +534,11 @@ impl Clients {
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                Judging::Later if guesses.take_turn(context.now(), from).is_err() => return true,
-                Judging::Later => session.judging = Judging::Now,
-                Judging::AtOnce | Judging::Now => {}
+                PasswordJudging::Later if guesses.take_turn(context.now(), from).is_err() => {
+                    return true;
+                }
+                PasswordJudging::Later => session.judging = PasswordJudging::Now,
+                PasswordJudging::AtOnce | PasswordJudging::Now => {}
             }
             guesses.end_waiting(from);
             client.judged_later = false;
@@ -570,7 +548,7 @@ impl Clients {
     }
 
     /// Lets the sockets of all clients have the keepalive of the settings.
-    fn keep_alive(&mut self, context: &Context) {
+    fn keep_alive(&mut self, context: &RespContext) {
         let wanted = context.door.common.settings.keepalive_s();
         if std::mem::replace(&mut self.keepalive_s, wanted) != wanted {
             self.keepalive_next = Some(0);
@@ -588,7 +566,7 @@ impl Clients {
     }
 
     /// Closes a client without subscriptions for which too much output waits.
-    fn end_limited(&mut self, context: &mut Context, at: usize, waiting: usize, now: Instant) {
+    fn end_limited(&mut self, context: &mut RespContext, at: usize, waiting: usize, now: Instant) {
         let Some(client) = self.all.get(at) else {
             return;
         };
@@ -606,7 +584,7 @@ impl Clients {
 
     /// Disconnects clients that have not authenticated in time, were idle for too long, or let too
     /// much output wait.
-    fn look_at_idle(&mut self, context: &mut Context, now: Instant) {
+    fn look_at_idle(&mut self, context: &mut RespContext, now: Instant) {
         let auth_timeout = context
             .door
             .auth_timeout
@@ -681,7 +659,7 @@ impl Clients {
         };
     }
 
-    fn accept(&mut self, context: &mut Context, now: Instant) {
+    fn accept(&mut self, context: &mut RespContext, now: Instant) {
         // A client that connects before this node is a member waits, as for anything else that is
         // not served at the moment.
         let early = context.view().is_none()
@@ -740,7 +718,7 @@ impl Clients {
     }
 
     /// Gives a client its place at this thread or another one.
-    fn admit(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool) {
+    fn admit(&mut self, context: &mut RespContext, stream: TcpStream, cluster_port: bool) {
         let own = context.me().thread_number();
         let thread = cluster_port.then_some(own);
         let mut seat = context.door.common.seat(thread);
@@ -765,7 +743,7 @@ impl Clients {
 
     /// Ends the client of this thread that has been here longest without authenticating. False:
     /// there is none.
-    fn end_a_stranger(&mut self, context: &mut Context) -> bool {
+    fn end_a_stranger(&mut self, context: &mut RespContext) -> bool {
         while let Some((at, id)) = self.strangers.pop_front() {
             let is_stranger = self.all.get(at).is_some_and(|client| {
                 let is_known =
@@ -788,7 +766,13 @@ impl Clients {
         false
     }
 
-    fn seat(&mut self, context: &mut Context, stream: TcpStream, cluster_port: bool, seat: Seat) {
+    fn seat(
+        &mut self,
+        context: &mut RespContext,
+        stream: TcpStream,
+        cluster_port: bool,
+        seat: Seat,
+    ) {
         if let Err(why) = self.begin(context, stream, cluster_port, seat) {
             tracing::warn!("this node could not admit a RESP client: {why}");
         }
@@ -796,7 +780,7 @@ impl Clients {
 
     fn begin(
         &mut self,
-        context: &mut Context,
+        context: &mut RespContext,
         stream: TcpStream,
         cluster_port: bool,
         seat: Seat,
@@ -812,7 +796,7 @@ impl Clients {
         }
         set_keepalive(&stream, self.keepalive_s);
         let tls = context.door.tls.as_ref().map(|tls| tls.config());
-        let mut stream = Stream::new(stream, tls)?;
+        let mut stream = ClientStream::new(stream, tls)?;
         let entry = self.all.vacant_entry();
         let at = entry.key();
         let token = Token(self.first_tokens.1 + at);
@@ -834,7 +818,7 @@ impl Clients {
         );
         context.door.connections.insert(id, connection.clone());
         let is_stranger = stream.is_handshaking() || !connection.is_authenticated();
-        entry.insert(Client {
+        entry.insert(ServedClient {
             id,
             connection,
             stream,
@@ -875,7 +859,7 @@ impl Clients {
 
     /// Shuts down the sending side, and reads on for a while. Closing with unread input would send
     /// a reset, which can overtake the last replies.
-    fn close(&mut self, context: &mut Context, at: usize, now: Instant) {
+    fn close(&mut self, context: &mut RespContext, at: usize, now: Instant) {
         let Some(client) = self.all.get_mut(at) else {
             return;
         };
@@ -885,12 +869,12 @@ impl Clients {
         }
         client.lingers = true;
         self.lingering.push((now + LINGER, at, client.id));
-        if client.sink() == Next::Broken {
+        if client.sink() == ClientStep::Broken {
             self.remove(context, at);
         }
     }
 
-    fn remove(&mut self, context: &mut Context, at: usize) {
+    fn remove(&mut self, context: &mut RespContext, at: usize) {
         if let Some(mut client) = self.all.try_remove(at) {
             client.forget(context);
             self.lingering.retain(|(_, _, id)| *id != client.id);
@@ -907,7 +891,7 @@ fn set_keepalive(socket: &TcpStream, idle_s: u32) {
 }
 
 /// Tells a client that there are too many.
-fn refuse(context: &mut Context, mut stream: TcpStream) {
+fn refuse(context: &mut RespContext, mut stream: TcpStream) {
     context.door.counters.connections_rejected += 1;
     // In TLS, nothing can be said before the handshake.
     if context.door.tls.is_some() {
@@ -926,10 +910,10 @@ fn files_max() -> u64 {
     limit - FILES_KEPT.min(limit / 4)
 }
 
-impl Client {
+impl ServedClient {
     /// Parses what is there or can be read, unless parsed commands wait already. Returns how many
     /// commands are ready to run.
-    fn prepare(&mut self, context: &mut Context, scratch: &mut BytesMut) -> usize {
+    fn prepare(&mut self, context: &mut RespContext, scratch: &mut BytesMut) -> usize {
         {
             let session = self.connection.session.borrow();
             if self.lingers
@@ -960,7 +944,7 @@ impl Client {
     }
 
     /// Reads. True if there is something new to parse.
-    fn read(&mut self, context: &mut Context, scratch: &mut BytesMut) -> bool {
+    fn read(&mut self, context: &mut RespContext, scratch: &mut BytesMut) -> bool {
         if self.ended || !self.readable || !self.connection.may_read(self.id, context.now()) {
             return false;
         }
@@ -1022,18 +1006,18 @@ impl Client {
 
     /// Writes what is ready, then decides what is next. `room` is how much large outputs may still
     /// take of this pass.
-    fn output(&mut self, context: &mut Context, room: &mut usize) -> Next {
+    fn output(&mut self, context: &mut RespContext, room: &mut usize) -> ClientStep {
         if self.lingers {
             return self.sink();
         }
         if self.connection.expelled.get() {
-            return Next::Broken;
+            return ClientStep::Broken;
         }
         if self.writable && self.stream.wants_write() {
             match self.stream.flush() {
                 Ok(()) => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(_) => return Next::Broken,
+                Err(_) => return ClientStep::Broken,
             }
         }
         let (mut moved, mut unfinished) = (false, None);
@@ -1057,14 +1041,18 @@ impl Client {
             }
             let large = self.output.len() > LARGE_OUTPUT;
             if large && *room == 0 {
-                unfinished = Some(if moved { Next::Again } else { Next::Left });
+                unfinished = Some(if moved {
+                    ClientStep::Again
+                } else {
+                    ClientStep::Left
+                });
                 break;
             }
             match self
                 .output
                 .write(&mut self.stream, if large { *room } else { LARGE_OUTPUT })
             {
-                Ok((0, _)) => return Next::Broken,
+                Ok((0, _)) => return ClientStep::Broken,
                 Ok((written, whole)) => {
                     context.door.counters.output_bytes += written as u64;
                     // If there is no more room, the system announces when there is some, so there
@@ -1077,7 +1065,7 @@ impl Client {
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Next::Broken,
+                Err(_) => return ClientStep::Broken,
             }
         }
         if moved {
@@ -1103,33 +1091,37 @@ impl Client {
             self.leave_room();
         }
         if more {
-            return Next::Again;
+            return ClientStep::Again;
         }
         if let Some(next) = unfinished {
             return next;
         }
         let answered = answered && self.output.is_empty() && !self.stream.wants_write();
         if closing {
-            return if answered { Next::Finished } else { Next::Wait };
+            return if answered {
+                ClientStep::Finished
+            } else {
+                ClientStep::Wait
+            };
         }
         if blocked {
-            return Next::Wait;
+            return ClientStep::Wait;
         }
         if self.chunk_next < self.chunk_len || self.unparsed {
-            return Next::Again;
+            return ClientStep::Again;
         }
         if !self.ended && self.readable && self.connection.may_read(self.id, context.now()) {
-            return Next::Again;
+            return ClientStep::Again;
         }
         if answered && (self.ended || context.door.draining) {
-            Next::Finished
+            ClientStep::Finished
         } else {
-            Next::Wait
+            ClientStep::Wait
         }
     }
 
     /// Runs parsed commands, at most one pass of them. Returns how many bytes their values had.
-    fn run_commands(&mut self, context: &mut Context) -> usize {
+    fn run_commands(&mut self, context: &mut RespContext) -> usize {
         if self.chunk_next >= self.chunk_len {
             return 0;
         }
@@ -1193,7 +1185,7 @@ impl Client {
     }
 
     /// Finds whole commands, and a protocol error that follows them.
-    fn parse(&mut self, context: &mut Context) {
+    fn parse(&mut self, context: &mut RespContext) {
         let authenticated = self.connection.session.borrow().client.authenticated;
         // Before authentication, one by one, because each may change what is allowed.
         let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
@@ -1217,7 +1209,7 @@ impl Client {
     }
 
     /// All parsed commands are run.
-    fn end_chunk(&mut self, context: &mut Context) {
+    fn end_chunk(&mut self, context: &mut RespContext) {
         self.parser.clear();
         // The shared buffer gets the room back once no operation holds one of its keys.
         self.chunk = Bytes::new();
@@ -1237,7 +1229,7 @@ impl Client {
     }
 
     /// The client does not count any more.
-    fn forget(&mut self, context: &mut Context) {
+    fn forget(&mut self, context: &mut RespContext) {
         self.budget
             .count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
@@ -1248,60 +1240,16 @@ impl Client {
     }
 
     /// Drops the further input of a client whose connection was closed in order.
-    fn sink(&mut self) -> Next {
+    fn sink(&mut self) -> ClientStep {
         let mut sink = [0; 4096];
         loop {
             match self.stream.drop_input(&mut sink) {
-                Ok(0) => return Next::Broken,
+                Ok(0) => return ClientStep::Broken,
                 Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Next::Wait,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return ClientStep::Wait,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Next::Broken,
+                Err(_) => return ClientStep::Broken,
             }
         }
-    }
-}
-
-impl Spilled {
-    /// Counts what is not written, and puts answers aside if the client takes none. True if there
-    /// may be more of them at once.
-    fn run(&mut self, now: Time, session: &mut Session, output: &Output, budget: &Budget) -> bool {
-        self.waits = None;
-        let mut left = PASS_SPILLS_MAX;
-        loop {
-            if self.on {
-                session.encode_ready();
-            }
-            let unsent = session.replies.out.len() + output.len() + self.bytes;
-            // Once the client has read the answers that were put aside, it counts as any other.
-            let wanted = if self.on || !self.outputs.is_empty() {
-                unsent
-            } else {
-                0
-            };
-            self.counted = budget.spill(self.counted, wanted);
-            session.count_unwritten(unsent, unsent.saturating_sub(self.counted));
-            if !self.on || session.replies.out.len() < OUTPUT_BYTES_SOFT {
-                return false;
-            }
-            if self.counted < wanted {
-                self.waits = Some(now);
-                return false;
-            }
-            if left == 0 {
-                return true;
-            }
-            left -= 1;
-            let full = std::mem::take(&mut session.replies.out);
-            self.bytes += full.held();
-            self.outputs.push_back(full);
-        }
-    }
-
-    /// The client is gone, or its connection was closed in order.
-    fn end(&mut self, budget: &Budget) {
-        self.outputs.clear();
-        self.bytes = 0;
-        self.counted = budget.spill(self.counted, 0);
     }
 }

@@ -28,7 +28,7 @@ mod subscriptions;
 use super::command::{self, table};
 use super::counts;
 use super::frame::{Args, TooLarge};
-use super::{Context, slowlog};
+use super::{RespContext, slowlog};
 use client::{Mute, SessionClient};
 use commands::transactions::Transacting;
 pub(super) use connection::Took;
@@ -71,7 +71,7 @@ pub(crate) struct Session {
     subscriptions: Subscriptions,
     /// What its present command has asked of the control thread.
     errands: Errands,
-    pub(super) judging: Judging,
+    pub(super) judging: PasswordJudging,
     /// It waits for the end of a pause.
     paused: bool,
     /// No more commands are taken. The connection is closed once everything is answered.
@@ -80,7 +80,7 @@ pub(crate) struct Session {
 
 /// When a password that this client sends is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Judging {
+pub(crate) enum PasswordJudging {
     /// At once, unless its address gave wrong passwords lately.
     AtOnce,
     /// When its turn comes among those of its address. Until then no command is taken.
@@ -97,7 +97,7 @@ impl Session {
             transacting: None,
             subscriptions: Subscriptions::default(),
             errands: Errands::default(),
-            judging: Judging::AtOnce,
+            judging: PasswordJudging::AtOnce,
             paused: false,
             closing: false,
         }
@@ -107,7 +107,7 @@ impl Session {
     fn execute(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         if self.replies.partway {
@@ -159,19 +159,20 @@ impl Session {
 
     /// Whether this is a password that is judged later, because its address gave wrong ones.
     #[inline]
-    fn waits_to_be_judged(&mut self, context: &Context, args: Args<'_>) -> bool {
+    fn waits_to_be_judged(&mut self, context: &RespContext, args: Args<'_>) -> bool {
         let first = args.get(0).first();
         if !matches!(first, Some(b'A' | b'a' | b'H' | b'h')) || !brings_password(args) {
             return false;
         }
-        if std::mem::replace(&mut self.judging, Judging::AtOnce) == Judging::AtOnce {
+        if std::mem::replace(&mut self.judging, PasswordJudging::AtOnce) == PasswordJudging::AtOnce
+        {
             let mut guesses = context.door.common.guesses();
             let from = self.client.peer.ip();
             if guesses.take_turn(context.now(), from).is_err() {
-                self.judging = Judging::Later;
+                self.judging = PasswordJudging::Later;
             }
         }
-        self.judging == Judging::Later
+        self.judging == PasswordJudging::Later
     }
 
     /// `GET` of a key that this thread may read at once, the commonest command. It is encoded
@@ -179,7 +180,7 @@ impl Session {
     fn read_at_once(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         let (client, replies) = (&self.client, &mut self.replies);
@@ -226,7 +227,7 @@ impl Session {
     fn write_at_once(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         let (client, replies) = (&self.client, &mut self.replies);
@@ -265,7 +266,7 @@ impl Session {
     fn timed(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         let number = context.door.counters.commands;
@@ -285,7 +286,7 @@ impl Session {
     fn run_command(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         if let Some(what) = args.too_large() {
@@ -328,7 +329,7 @@ impl Session {
     }
 
     /// Keeps a command that took long.
-    fn note_if_slow(&self, context: &mut Context, args: Args<'_>, took: Duration) {
+    fn note_if_slow(&self, context: &mut RespContext, args: Args<'_>, took: Duration) {
         let settings = &context.door.common.settings;
         if !settings.is_slow(took) {
             return;
@@ -365,7 +366,7 @@ impl Session {
         self.closing
             || self.paused
             || self.subscriptions.waits(&self.replies)
-            || self.judging == Judging::Later
+            || self.judging == PasswordJudging::Later
             || self.replies.is_full(output_max)
     }
 

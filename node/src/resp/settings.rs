@@ -3,7 +3,7 @@
 use super::acl::log::ENTRIES_MAX;
 use super::databases;
 use super::encode::Encoder;
-use super::info::Facts;
+use super::info::InfoFacts;
 use crate::key_events::KeyEvents;
 use crate::net::keepalive::KEEPALIVE_S_MAX;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ const OTHER_FILES: i64 = 64;
 /// Settings that can change while the node runs. All threads read them, and each setting is
 /// independent of the others.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub(crate) struct RespSettings {
     /// Commands from so many microseconds on are slow. Negative: no command is.
     slow_us: AtomicI64,
     slow_entries: AtomicUsize,
@@ -139,7 +139,7 @@ fn size(text: &str) -> Option<u64> {
     text[..digits].parse::<u64>().ok()?.checked_mul(factor)
 }
 
-impl Settings {
+impl RespSettings {
     pub(crate) fn new(
         clients_max: usize,
         timeout: Option<Duration>,
@@ -243,7 +243,7 @@ impl Settings {
     /// Redis's text about the first setting that cannot be set.
     pub(crate) fn check(
         &self,
-        facts: &Facts,
+        facts: &InfoFacts,
         wanted: &[(String, Bytes)],
     ) -> Result<WantedSettings, String> {
         let (mut numbers, mut events, mut output) = (Vec::new(), None, Vec::new());
@@ -344,7 +344,7 @@ fn files_max() -> i64 {
 }
 
 /// Every setting that is shown, in order of name: the settings of Redis that have a meaning here.
-fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
+fn all(facts: &InfoFacts, settings: &RespSettings) -> Vec<(&'static str, String)> {
     let no = || "no".to_owned();
     vec![
         ("acl-pubsub-default", "resetchannels".to_owned()),
@@ -407,8 +407,8 @@ fn all(facts: &Facts, settings: &Settings) -> Vec<(&'static str, String)> {
 /// `CONFIG GET` of these patterns.
 pub(crate) fn encode(
     encoder: &mut Encoder<'_>,
-    facts: &Facts,
-    settings: &Settings,
+    facts: &InfoFacts,
+    settings: &RespSettings,
     patterns: &[Bytes],
 ) {
     let wanted = |name: &str| {
@@ -431,19 +431,19 @@ pub(crate) fn encode(
 mod tests {
     use super::*;
 
-    fn set(settings: &Settings, pairs: &[(&str, &str)]) -> Result<(), String> {
+    fn set(settings: &RespSettings, pairs: &[(&str, &str)]) -> Result<(), String> {
         let pairs: Vec<_> = pairs
             .iter()
             .map(|(name, value)| ((*name).to_owned(), Bytes::copy_from_slice(value.as_bytes())))
             .collect();
         settings
-            .check(&Facts::default(), &pairs)
+            .check(&InfoFacts::default(), &pairs)
             .map(|wanted| settings.set(wanted, false))
     }
 
     #[test]
     fn settings_are_set_all_or_none() {
-        let settings = Settings::new(10, None, Duration::ZERO, KeyEvents::default());
+        let settings = RespSettings::new(10, None, Duration::ZERO, KeyEvents::default());
         set(
             &settings,
             &[
@@ -499,8 +499,8 @@ mod tests {
     fn settings_are_told_in_order_of_name() {
         assert!(
             all(
-                &Facts::default(),
-                &Settings::new(1, None, Duration::ZERO, KeyEvents::default())
+                &InfoFacts::default(),
+                &RespSettings::new(1, None, Duration::ZERO, KeyEvents::default())
             )
             .is_sorted_by_key(|(name, _)| *name)
         );
@@ -509,9 +509,10 @@ mod tests {
     /// Every text was compared with redis-server 7.0.15.
     #[test]
     fn limits_of_output_are_those_of_redis() {
-        let settings = Settings::new(1, None, Duration::from_millis(1_500), KeyEvents::default());
+        let settings =
+            RespSettings::new(1, None, Duration::from_millis(1_500), KeyEvents::default());
         assert_eq!(settings.keepalive_s(), 2);
-        let text = |settings: &Settings| settings.output_text();
+        let text = |settings: &RespSettings| settings.output_text();
         assert_eq!(
             text(&settings),
             "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60"

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 /// Most arguments that are kept of a command, and most bytes of each.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Kept {
+pub(crate) struct KeptCommand {
     pub(crate) args: usize,
     pub(crate) bytes: usize,
 }
 
 /// What the slow log keeps.
-pub(crate) const SLOW: Kept = Kept {
+pub(crate) const SLOW: KeptCommand = KeptCommand {
     args: 32,
     bytes: 128,
 };
@@ -63,7 +63,7 @@ impl SlowLog {
 
 /// The part of a command that is kept: no passwords, and only the first arguments and the
 /// beginnings of long ones.
-pub(crate) fn kept(command: Option<&str>, args: Args<'_>, most: Kept) -> Vec<Bytes> {
+pub(crate) fn kept(command: Option<&str>, args: Args<'_>, most: KeptCommand) -> Vec<Bytes> {
     let names_secret = |arg: &[u8]| {
         [&b"requirepass"[..], b"masterauth"]
             .iter()

@@ -19,12 +19,12 @@ const SPEAKS_TLS: &[u8] =
 
 /// A connection of a client.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct ClientStream {
     tcp: TcpStream,
     tls: Option<Box<ServerConnection>>,
 }
 
-impl Stream {
+impl ClientStream {
     /// The connection over a socket, with TLS if there is a configuration for it.
     pub(super) fn new(tcp: TcpStream, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         let start = |config| {
@@ -165,7 +165,7 @@ impl Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for ClientStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.tls.is_none() {
             return Raw(&self.tcp).write(bytes);

@@ -2,7 +2,7 @@
 //! place of the control thread.
 
 use super::client::{Reply, RespClient as Client};
-use super::door::Options;
+use super::door::RespOptions;
 use crate::control::shared::Shared;
 use crate::data::DataHandle;
 use crate::data::tests::{ME, Running, addresses, limits, member as member_at, operation, view_of};
@@ -75,7 +75,7 @@ impl Node {
         limits: Limits,
         timeouts: (Option<Duration>, Option<Duration>),
     ) -> Self {
-        let told = |options: &mut Options| {
+        let told = |options: &mut RespOptions| {
             options.password = password.map(str::to_owned);
             options.connections_max = connections_max;
             (options.auth_timeout, options.idle_timeout) = timeouts;
@@ -91,7 +91,7 @@ impl Node {
     }
 
     /// With other options.
-    fn told(threads: usize, limits: Limits, tell: impl FnOnce(&mut Options)) -> Self {
+    fn told(threads: usize, limits: Limits, tell: impl FnOnce(&mut RespOptions)) -> Self {
         let listen = || TcpListener::bind("127.0.0.1:0").unwrap();
         let (plain, cluster) = (listen(), (0..threads).map(|_| listen()));
         let cluster: Vec<TcpListener> = cluster.collect();
@@ -100,7 +100,7 @@ impl Node {
             .iter()
             .map(|listener| listener.local_addr().unwrap())
             .collect();
-        let mut options = Options {
+        let mut options = RespOptions {
             plain: Some(plain),
             cluster: cluster.into_iter().map(Some).collect(),
             tls: None,
@@ -258,7 +258,7 @@ async fn a_pipeline_to_partitions_without_a_primary_waits_once() {
         name: "two".to_owned(),
         ..me.clone()
     };
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view_of(vec![me, silent], 0)),
     });
@@ -335,7 +335,7 @@ async fn answers_that_are_only_expected_leave_room_for_writes() {
         })
     };
     let (own, other) = (led_by(ME).unwrap(), led_by(MemberId(0xdef0)).unwrap());
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view),
     });
@@ -781,7 +781,7 @@ async fn an_expelled_node_gives_reads_back_long_before_parked_ones() {
     while node.handle.stats().await.shard.executed < 2 {
         tokio::task::yield_now().await;
     }
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: MemberId(0xbee0),
         view: None,
     });
@@ -825,7 +825,7 @@ async fn a_client_that_has_seen_a_table_is_served_by_it() {
             accepted: table,
             opens_at: Arc::new(opens_at),
         };
-        node.shared.publish(crate::control::shared::Local {
+        node.shared.publish(crate::control::shared::LocalView {
             me: ME,
             view: Some(view),
         });

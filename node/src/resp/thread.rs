@@ -1,50 +1,51 @@
 //! What one data thread knows of its clients: its part of the answers about the whole node.
 
-use super::Context;
-use super::common::{Question, Told};
-use super::counts::{self, Failed};
-use super::info::{self, Needs};
+use super::RespContext;
+use super::common::{Question, ToldThreads};
+use super::counts::{self, FailedReply};
+use super::info::InfoNeeds;
+use super::totals::{ThreadCounts, Totals};
 use super::{cluster, databases, scripts};
 use doyen_engine::Stats;
 
-impl Context {
+impl RespContext {
     /// This thread's part of the answer to another one's question.
-    pub(super) fn answer(&mut self, question: &Question) -> Told {
+    pub(super) fn answer(&mut self, question: &Question) -> ToldThreads {
         match question {
-            Question::Counts(needs) => Told::Counts(Box::new(self.counted(*needs))),
-            Question::Clients(chosen) => Told::Clients(self.client_lines(chosen)),
-            Question::Kill(chosen) => Told::Number(self.kill_clients(chosen)),
-            Question::Slow(count) => Told::Slow(self.door.slow.newest(*count)),
-            Question::SlowLength => Told::Number(self.door.slow.len() as u64),
+            Question::Counts(needs) => ToldThreads::Counts(Box::new(self.counted(*needs))),
+            Question::Clients(chosen) => ToldThreads::Clients(self.client_lines(chosen)),
+            Question::Kill(chosen) => ToldThreads::Number(self.kill_clients(chosen)),
+            Question::Slow(count) => ToldThreads::Slow(self.door.slow.newest(*count)),
+            Question::SlowLength => ToldThreads::Number(self.door.slow.len() as u64),
             Question::ResetSlow => {
                 self.door.slow.clear();
-                Told::Done
+                ToldThreads::Done
             }
             Question::ResetCounts => {
                 self.reset_counts();
-                Told::Done
+                ToldThreads::Done
             }
             Question::Pause(pause) => {
                 self.pause(*pause);
-                Told::Done
+                ToldThreads::Done
             }
             Question::Unpause => {
                 self.unpause();
-                Told::Done
+                ToldThreads::Done
             }
         }
     }
 
     /// This thread's counters for `INFO`, as far as they are needed.
-    pub(crate) fn counted(&self, needs: Needs) -> info::ThreadCounts {
-        if needs == Needs::Nothing {
-            return info::ThreadCounts::default();
+    pub(crate) fn counted(&self, needs: InfoNeeds) -> ThreadCounts {
+        if needs == InfoNeeds::Nothing {
+            return ThreadCounts::default();
         }
         let stats = self.shard().stats();
         // Every key has one primary, so the numbers of all nodes add up to `DBSIZE`.
         let (databases, scripts, script_bytes) = match needs {
-            Needs::Nothing | Needs::Counts => (Box::default(), 0, 0),
-            Needs::Databases => {
+            InfoNeeds::Nothing | InfoNeeds::Counts => (Box::default(), 0, 0),
+            InfoNeeds::Databases => {
                 let [(stored, _)] = self
                     .shard()
                     .partitions()
@@ -64,26 +65,26 @@ impl Context {
         };
         let (input, answers) = self.door.budget.held();
         let output = answers + self.door.budget.spilled();
-        info::ThreadCounts {
+        ThreadCounts {
             connected_clients: self.door.connections.len() as u64,
             client_bytes: (input + output) as u64,
             client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
-            memory_peak_bytes: self.door.memory_peak_bytes.max(stats.memory_bytes),
+            memory_peak_bytes: self.door.sampling.memory_peak_bytes(stats.memory_bytes),
             parked: stats.parked,
             databases,
             scripts,
             script_bytes,
             keys_held: stats.keys,
-            totals: self.totals(&stats).since(&self.door.totals_from),
-            rates: self.door.rates.per_second(),
+            totals: self.totals(&stats).since(&self.door.sampling.totals_from),
+            rates: self.door.sampling.per_second(),
             counts: self.door.counts.clone(),
         }
     }
 
-    fn totals(&self, stats: &Stats) -> info::Totals {
+    fn totals(&self, stats: &Stats) -> Totals {
         let counters = &self.door.counters;
-        info::Totals {
+        Totals {
             connections_received: counters.connections,
             connections_rejected: counters.connections_rejected,
             commands: counters.commands,
@@ -104,12 +105,12 @@ impl Context {
 
     /// Lets `INFO` count from zero. (The counters of `/metrics` go on.)
     pub(crate) fn reset_counts(&mut self) {
-        self.door.totals_from = self.totals(&self.shard().stats());
-        self.door.counts = counts::Counts::new();
+        self.door.sampling.totals_from = self.totals(&self.shard().stats());
+        self.door.counts = counts::CommandCounts::new();
     }
 
     /// Counts the error replies of a connection.
-    pub(crate) fn count_errors(&mut self, failed: &mut Vec<Failed>) {
+    pub(crate) fn count_errors(&mut self, failed: &mut Vec<FailedReply>) {
         for failed in failed.drain(..) {
             self.door.counters.errors += failed.times;
             self.door.counts.failed(&failed);

@@ -1,6 +1,6 @@
 //! A limit on how often something is done in the whole cluster.
 
-use super::{Place, refused};
+use super::{LockPlace, refused};
 use crate::error::Error;
 use crate::map::encode_key;
 use crate::node::Node;
@@ -79,7 +79,7 @@ impl<K> fmt::Debug for OpenRateLimiter<K> {
 /// # Ok(()) }
 /// ```
 pub struct RateLimiter<K> {
-    place: Place,
+    place: LockPlace,
     name: String,
     rule: Arc<Rule>,
     kind: PhantomData<fn(K)>,
@@ -193,7 +193,7 @@ impl<K: 'static> IntoFuture for OpenRateLimiter<K> {
             let rule = self.node.limiters().open(place, self.rule?)?;
             let (entry, data, _) = self.node.place_of(&self.keyspace, LIMITS).await?;
             Ok(RateLimiter {
-                place: Place {
+                place: LockPlace {
                     data,
                     keyspace: entry.keyspace,
                     map: entry.id,
@@ -249,7 +249,7 @@ impl<K: Serialize> RateLimiter<K> {
         } else {
             encode_key(&(&self.name, key))?
         };
-        let place = Place {
+        let place = LockPlace {
             key,
             ..self.place.clone()
         };

@@ -1,7 +1,7 @@
 //! Asks for a permit, and waits in line for it at the primary of its key.
 
 use super::permit::{Grant, Lasts};
-use super::{Place, refused};
+use super::{LockPlace, refused};
 use crate::error::Error;
 use doyen_engine::op::{Action, Outcome};
 use doyen_engine::sync::{self, Acquired, Owner, Permits};
@@ -21,8 +21,8 @@ fn ms(time: Duration) -> u64 {
 
 /// What asks for a permit. Dropping it gives up its place in line, and a permit that it was given
 /// without hearing of it.
-pub(super) struct Line {
-    place: Place,
+pub(super) struct LockLine {
+    place: LockPlace,
     owner: Owner,
     permits: Permits,
     /// All callers have to give this number of permits.
@@ -31,7 +31,7 @@ pub(super) struct Line {
     has_asked: bool,
 }
 
-impl Drop for Line {
+impl Drop for LockLine {
     fn drop(&mut self) {
         if self.has_asked {
             self.place.send(sync::cancel(self.owner));
@@ -39,8 +39,12 @@ impl Drop for Line {
     }
 }
 
-impl Line {
-    pub(super) const fn new(place: Place, owner: Owner, (permits, same): (Permits, bool)) -> Self {
+impl LockLine {
+    pub(super) const fn new(
+        place: LockPlace,
+        owner: Owner,
+        (permits, same): (Permits, bool),
+    ) -> Self {
         Self {
             place,
             owner,

@@ -1,8 +1,8 @@
 //! A lock or a semaphore of the cluster.
 
-use super::line::Line;
+use super::line::LockLine;
 use super::permit::{Grant, Lasts};
-use super::{Place, refused};
+use super::{LockPlace, refused};
 use crate::error::Error;
 use crate::node::Node;
 use doyen_engine::sync::{self, Owner, Permits};
@@ -160,7 +160,7 @@ impl Lock {
     /// If the future is dropped, a grant that was given meanwhile is given back.
     pub async fn try_acquire(&self) -> Result<Option<Grant>, Error> {
         let (place, permits) = self.place().await?;
-        let line = Line::new(place, Owner(rand::random()), permits);
+        let line = LockLine::new(place, Owner(rand::random()), permits);
         line.try_once(self.lasts).await
     }
 
@@ -197,7 +197,7 @@ impl Lock {
     /// Acquires the lock, until this moment or without end.
     pub(super) async fn acquire_until(&self, until: Option<Instant>) -> Result<Grant, Error> {
         let (place, permits) = self.place().await?;
-        let line = Line::new(place, Owner(rand::random()), permits);
+        let line = LockLine::new(place, Owner(rand::random()), permits);
         line.wait(self.lasts, until).await
     }
 
@@ -222,7 +222,7 @@ impl Lock {
         &self.keyspace
     }
 
-    async fn place(&self) -> Result<(Place, (Permits, bool)), Error> {
+    async fn place(&self) -> Result<(LockPlace, (Permits, bool)), Error> {
         let permits = Permits::new(self.permits).ok_or_else(|| {
             Error::Refused(format!(
                 "a semaphore has 1 to {} permits, not {}: give such a number",
@@ -250,7 +250,7 @@ impl Lock {
                 self.keyspace
             )));
         }
-        let place = Place {
+        let place = LockPlace {
             data,
             keyspace: entry.keyspace,
             map: entry.id,

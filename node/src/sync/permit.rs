@@ -1,6 +1,6 @@
 //! A permit that this process holds.
 
-use super::Place;
+use super::LockPlace;
 use crate::clock;
 use crate::error::Error;
 use doyen_engine::sync::{self, Owner};
@@ -32,7 +32,7 @@ const BEAT: Duration = Duration::from_secs(15);
 /// Example: [`Lock`](crate::Lock).
 #[must_use = "dropping it gives it back"]
 pub struct Grant {
-    place: Place,
+    place: LockPlace,
     owner: Owner,
     token: u64,
     /// Until when it is certainly held; `None`: it is lost.
@@ -70,7 +70,7 @@ fn certain(ttl: Duration) -> Duration {
 impl Grant {
     /// A permit that was granted. It was `asked` for at that moment.
     pub(super) fn new(
-        place: Place,
+        place: LockPlace,
         owner: Owner,
         token: u64,
         asked: Instant,
@@ -175,7 +175,7 @@ impl Drop for Grant {
 
 /// Renews a permit until it is lost, as long as its holder is alive.
 async fn renew(
-    place: Place,
+    place: LockPlace,
     (owner, token): (Owner, u64),
     (mut asked, lasts): (Instant, Lasts),
     mut beat: watch::Receiver<Time>,

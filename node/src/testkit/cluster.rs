@@ -269,7 +269,7 @@ fn known(variable: &str) -> Result<(), TestkitError> {
 #[derive(Debug)]
 pub struct Cluster {
     /// Before `relay`: processes must end before their network.
-    slots: Vec<Slot>,
+    slots: Vec<ProcessSlot>,
     relay: Relay,
     household: Household,
     binary: PathBuf,
@@ -282,7 +282,7 @@ pub struct Cluster {
 
 /// A node, dead or alive.
 #[derive(Debug)]
-struct Slot {
+struct ProcessSlot {
     name: String,
     process: Option<Process>,
     paused: bool,
@@ -321,7 +321,7 @@ impl Cluster {
                 "a cluster of the testkit has {NODES_MAX} nodes in its life"
             )));
         }
-        self.slots.push(Slot {
+        self.slots.push(ProcessSlot {
             name: node_name(node),
             process: None,
             paused: false,
@@ -449,13 +449,13 @@ impl Cluster {
         ))
     }
 
-    fn slot(&self, node: usize) -> Result<&Slot, TestkitError> {
+    fn slot(&self, node: usize) -> Result<&ProcessSlot, TestkitError> {
         self.slots
             .get(node)
             .ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
     }
 
-    fn slot_mut(&mut self, node: usize) -> Result<&mut Slot, TestkitError> {
+    fn slot_mut(&mut self, node: usize) -> Result<&mut ProcessSlot, TestkitError> {
         self.slots
             .get_mut(node)
             .ok_or_else(|| TestkitError::Misuse(format!("there is no node {node}")))
@@ -549,7 +549,7 @@ impl Cluster {
     /// The stderr of a node since its last start. The node need not run.
     #[must_use]
     pub fn log(&self, node: usize) -> String {
-        let read = |slot: &Slot| {
+        let read = |slot: &ProcessSlot| {
             std::fs::read(&slot.log)
                 .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
                 .ok()
@@ -573,7 +573,7 @@ impl Cluster {
 
     /// SIGSTOP. When this returns, every thread of the process is stopped.
     pub fn pause(&mut self, node: usize) {
-        if let Ok(Slot {
+        if let Ok(ProcessSlot {
             process: Some(process),
             paused,
             ..
@@ -586,7 +586,7 @@ impl Cluster {
 
     /// SIGCONT.
     pub fn resume(&mut self, node: usize) {
-        if let Ok(Slot {
+        if let Ok(ProcessSlot {
             process: Some(process),
             paused,
             ..

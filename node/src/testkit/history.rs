@@ -54,7 +54,7 @@ struct Record {
 /// ```
 #[derive(Debug)]
 #[must_use = "report its outcome"]
-pub struct Pending {
+pub struct PendingCall {
     record: Arc<Record>,
     key: String,
     client: u32,
@@ -121,14 +121,14 @@ impl fmt::Display for Violation {
         write!(f, "{}: {}", self.key, self.wrong)?;
         self.around
             .iter()
-            .try_for_each(|entry| write!(f, "\n  {}", Told(entry)))
+            .try_for_each(|entry| write!(f, "\n  {}", ToldValue(entry)))
     }
 }
 
 /// One operation in a line.
-struct Told<'a>(&'a Entry);
+struct ToldValue<'a>(&'a Entry);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for ToldValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let Entry {
@@ -173,9 +173,9 @@ impl History {
 
     /// A client begins an operation on a key, now. The number names the client. Concurrent
     /// operations of one client on one key happen in the order of their calls.
-    pub fn call(&self, key: impl Into<String>, client: u32, call: Call) -> Pending {
+    pub fn call(&self, key: impl Into<String>, client: u32, call: Call) -> PendingCall {
         let called = self.record.moment();
-        Pending {
+        PendingCall {
             record: self.record.clone(),
             key: key.into(),
             client,
@@ -245,7 +245,7 @@ fn written(history: &[Entry], read: &[u8]) -> bool {
     })
 }
 
-impl Pending {
+impl PendingCall {
     /// The operation was answered, now.
     pub fn answered(mut self, answer: Answer) {
         let at = self.record.moment();
@@ -286,7 +286,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         self.end(None);
     }

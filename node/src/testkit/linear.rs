@@ -136,13 +136,13 @@ pub enum Verdict {
 /// Limit of positions that the search visits.
 const VISITS_MAX: usize = 3_000_000;
 
-type State = u32;
+type StateSet = u32;
 
 /// The value, and the tag of its deadline (0: none).
 type Content = (Option<Vec<u8>>, u64);
 
 struct Values {
-    ids: HashMap<Content, State>,
+    ids: HashMap<Content, StateSet>,
     list: Vec<Content>,
 }
 
@@ -154,11 +154,11 @@ impl Values {
         }
     }
 
-    fn tag(&self, state: State) -> u64 {
+    fn tag(&self, state: StateSet) -> u64 {
         self.list[state as usize].1
     }
 
-    fn id(&mut self, value: Content) -> State {
+    fn id(&mut self, value: Content) -> StateSet {
         if let Some(&id) = self.ids.get(&value) {
             return id;
         }
@@ -169,7 +169,7 @@ impl Values {
     }
 
     /// The state after `call` and its answer; `None` if the call has no answer in this state.
-    fn apply(&mut self, state: State, call: &Call) -> Option<(State, Answer)> {
+    fn apply(&mut self, state: StateSet, call: &Call) -> Option<(StateSet, Answer)> {
         let (present, tag) = &self.list[state as usize];
         // A write that does not mention deadlines keeps the present one.
         let kept = *tag;
@@ -236,9 +236,9 @@ fn mark(index: usize) -> u128 {
 }
 
 /// One step of the search: the placed operation, and its alternatives.
-struct Step {
+struct HistoryStep {
     placed: usize,
-    before: State,
+    before: StateSet,
     others: Vec<usize>,
 }
 
@@ -271,9 +271,9 @@ pub fn check(history: &[Entry]) -> Verdict {
     let mut open = ops.iter().filter(|e| e.answered.is_some()).count();
     let (mut first, mut farthest, mut visits) = (0usize, 0usize, 0usize);
     let mut values = Values::new();
-    let mut seen: HashSet<(u128, State)> = HashSet::new();
-    let (mut set, mut state) = (0u128, 0 as State);
-    let mut steps: Vec<Step> = Vec::new();
+    let mut seen: HashSet<(u128, StateSet)> = HashSet::new();
+    let (mut set, mut state) = (0u128, 0 as StateSet);
+    let mut steps: Vec<HistoryStep> = Vec::new();
     let setters: HashMap<u64, usize> = ops
         .iter()
         .enumerate()
@@ -305,7 +305,7 @@ pub fn check(history: &[Entry]) -> Verdict {
             if visits > VISITS_MAX {
                 return Verdict::Undecided;
             }
-            steps.push(Step {
+            steps.push(HistoryStep {
                 placed: index,
                 before: state,
                 others: std::mem::take(&mut pending),

@@ -84,7 +84,7 @@ impl Default for Faults {
 /// println!("{} of {} datagrams were dropped", counts.dropped, counts.received);
 /// # }
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct DatagramCounts {
     /// Datagrams that came in.
     pub received: u64,
@@ -110,14 +110,14 @@ impl DatagramCounts {
 
 /// One direction of a path.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct RelayLink {
     rng: ChaCha8Rng,
     /// When the last byte of earlier datagrams has left, if bandwidth is limited.
     free_at: Option<Instant>,
     pub(super) counts: DatagramCounts,
 }
 
-impl Link {
+impl RelayLink {
     /// Links with the same seed draw from different streams of randomness.
     pub(super) fn new(seed: u64, stream: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -137,7 +137,7 @@ impl Link {
         faults: &Faults,
         cut: bool,
         datagram: &mut [u8],
-    ) -> Sent {
+    ) -> SentDatagram {
         self.counts.received += 1;
         let too_large = faults
             .datagram_bytes_max
@@ -175,9 +175,9 @@ impl Link {
         self.counts.delayed += u64::from(!after.is_zero());
         let due = (!after.is_zero()).then(|| now + after);
         if twice {
-            Sent::Twice(due)
+            SentDatagram::Twice(due)
         } else {
-            Sent::Once(due)
+            SentDatagram::Once(due)
         }
     }
 
@@ -187,15 +187,15 @@ impl Link {
         share > 0.0 && self.rng.random_bool(share.min(1.0))
     }
 
-    fn drop(&mut self) -> Sent {
+    fn drop(&mut self) -> SentDatagram {
         self.counts.dropped += 1;
-        Sent::Never
+        SentDatagram::Never
     }
 }
 
 /// The fate of a datagram. The moment is when it is sent; `None`: at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SentDatagram {
     Never,
     Once(Option<Instant>),
     Twice(Option<Instant>),
@@ -206,8 +206,8 @@ mod tests {
     use super::*;
 
     /// The fates of this many datagrams of 100 bytes that arrive at the same moment.
-    fn sent(faults: &Faults, count: usize) -> (Vec<Sent>, DatagramCounts, Instant) {
-        let (mut link, now) = (Link::new(7, 1), Instant::now());
+    fn sent(faults: &Faults, count: usize) -> (Vec<SentDatagram>, DatagramCounts, Instant) {
+        let (mut link, now) = (RelayLink::new(7, 1), Instant::now());
         let sent = (0..count)
             .map(|_| link.pass(now, faults, false, &mut [0; 100]))
             .collect();
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn a_link_without_faults_sends_everything_at_once() {
         let (sent, counts, _) = sent(&Faults::NONE, 100);
-        assert!(sent.iter().all(|s| *s == Sent::Once(None)));
+        assert!(sent.iter().all(|s| *s == SentDatagram::Once(None)));
         assert_eq!(
             counts,
             DatagramCounts {
@@ -236,8 +236,8 @@ mod tests {
         let (first, counts, _) = sent(&faults, 1000);
         assert_eq!(first, sent(&faults, 1000).0);
         assert!((250..350).contains(&counts.dropped), "{counts:?}");
-        let mut other = Link::new(7, 2);
-        let others: Vec<Sent> = (0..1000)
+        let mut other = RelayLink::new(7, 2);
+        let others: Vec<SentDatagram> = (0..1000)
             .map(|_| other.pass(Instant::now(), &faults, false, &mut [0; 100]))
             .collect();
         assert_ne!(first, others, "another link draws by itself");
@@ -251,9 +251,10 @@ mod tests {
             ..Faults::NONE
         };
         let (sent, counts, now) = sent(&faults, 10);
-        let after = |tenths: u32| Sent::Once(Some(now + Duration::from_millis(100) * tenths));
+        let after =
+            |tenths: u32| SentDatagram::Once(Some(now + Duration::from_millis(100) * tenths));
         assert_eq!(sent[..3], [after(1), after(2), after(3)]);
-        assert!(sent[3..].iter().all(|s| *s == Sent::Never));
+        assert!(sent[3..].iter().all(|s| *s == SentDatagram::Never));
         assert_eq!(counts.dropped, 7);
     }
 
@@ -271,14 +272,14 @@ mod tests {
         let bounds = now + delay..=now + delay + jitter;
         assert!(
             sent.iter()
-                .all(|s| matches!(s, Sent::Once(Some(due)) if bounds.contains(due))),
+                .all(|s| matches!(s, SentDatagram::Once(Some(due)) if bounds.contains(due))),
             "{sent:?}"
         );
     }
 
     #[test]
     fn corruption_flips_one_bit() {
-        let mut link = Link::new(1, 1);
+        let mut link = RelayLink::new(1, 1);
         let mut datagram = [0_u8; 50];
         link.pass(
             Instant::now(),
@@ -300,16 +301,16 @@ mod tests {
                 false,
                 &mut []
             ),
-            Sent::Once(None)
+            SentDatagram::Once(None)
         );
     }
 
     #[test]
     fn a_cut_and_a_black_hole_swallow() {
-        let (mut link, now) = (Link::new(1, 1), Instant::now());
+        let (mut link, now) = (RelayLink::new(1, 1), Instant::now());
         assert_eq!(
             link.pass(now, &Faults::NONE, true, &mut [0; 10]),
-            Sent::Never
+            SentDatagram::Never
         );
         let hole = Faults {
             datagram_bytes_max: Some(1200),
@@ -317,8 +318,11 @@ mod tests {
         };
         assert_eq!(
             link.pass(now, &hole, false, &mut [0; 1200]),
-            Sent::Once(None)
+            SentDatagram::Once(None)
         );
-        assert_eq!(link.pass(now, &hole, false, &mut [0; 1201]), Sent::Never);
+        assert_eq!(
+            link.pass(now, &hole, false, &mut [0; 1201]),
+            SentDatagram::Never
+        );
     }
 }

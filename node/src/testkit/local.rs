@@ -56,15 +56,15 @@ const LOOK: Duration = Duration::from_millis(2);
 /// # Panics
 /// All methods that take the number of a node panic if there is no such node.
 #[derive(Debug)]
-pub struct Local(Arc<Inner>);
+pub struct Local(Arc<LocalInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct LocalInner {
     plan: LocalBuilder,
     secret: String,
     clock: Arc<DataClock>,
     /// Locks, because methods take `&self`. They are held for moments.
-    slots: Mutex<Vec<Slot>>,
+    slots: Mutex<Vec<LocalSlot>>,
     clients: Mutex<Vec<Node>>,
     /// One node starts at a time, so that its number is its place in `slots`. Held until it runs.
     starting: tokio::sync::Mutex<()>,
@@ -72,14 +72,14 @@ struct Inner {
 
 /// A node, dead or alive.
 #[derive(Debug, Clone)]
-struct Slot {
+struct LocalSlot {
     node: Node,
     rig: Arc<Rig>,
-    state: State,
+    state: LocalState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LocalState {
     Runs,
     Paused,
     /// It was killed or shut down.
@@ -168,7 +168,7 @@ impl Local {
     pub async fn shutdown(&self, number: usize) -> Departure {
         self.resume(number);
         let node = self.slot(number).node;
-        self.0.set(number, State::Ended);
+        self.0.set(number, LocalState::Ended);
         node.shutdown().await
     }
 
@@ -179,11 +179,11 @@ impl Local {
     /// # Cancel safety
     /// If the future is dropped, the node is paused all the same, and perhaps not held yet.
     pub async fn pause(&self, number: usize) {
-        let Slot { node, rig, state } = self.slot(number);
-        if state != State::Runs {
+        let LocalSlot { node, rig, state } = self.slot(number);
+        if state != LocalState::Runs {
             return;
         }
-        self.0.set(number, State::Paused);
+        self.0.set(number, LocalState::Paused);
         rig.close_gate();
         let threads = usize::from(node.addresses().threads()) + 1;
         // Idle threads pass the gate once something is asked of them.
@@ -202,8 +202,8 @@ impl Local {
     #[track_caller]
     pub fn resume(&self, number: usize) {
         let slot = self.slot(number);
-        if slot.state == State::Paused {
-            self.0.set(number, State::Runs);
+        if slot.state == LocalState::Paused {
+            self.0.set(number, LocalState::Runs);
             slot.rig.open_gate();
         }
     }
@@ -266,7 +266,7 @@ impl Local {
     pub async fn advance(&self, by: Duration) {
         self.0.clock.advance(by);
         let running = self.0.running().into_iter();
-        let nodes = running.filter_map(|s| (s.state == State::Runs).then_some(s.node));
+        let nodes = running.filter_map(|s| (s.state == LocalState::Runs).then_some(s.node));
         let clients = lock(&self.0.clients).clone();
         // A thread that answers now may have read the clock before. Its next pass has not.
         join_all(nodes.chain(clients).map(|node| async move {
@@ -315,8 +315,8 @@ impl Local {
         if running.is_empty() {
             return Some("no node runs".into());
         }
-        for Slot { node, state, .. } in &running {
-            if *state == State::Paused {
+        for LocalSlot { node, state, .. } in &running {
+            if *state == LocalState::Paused {
                 return Some(format!("{} is paused: resume it", node.name()));
             }
             // This asks nobody.
@@ -324,7 +324,7 @@ impl Local {
                 return Some(format!("{} does not serve yet", node.name()));
             }
         }
-        for Slot { node, .. } in &running {
+        for LocalSlot { node, .. } in &running {
             let lack = match node.status().await {
                 Ok(report) => safety::lack(&names, &report),
                 Err(why) => Some(why.to_string()),
@@ -337,7 +337,7 @@ impl Local {
     }
 
     #[track_caller]
-    fn slot(&self, number: usize) -> Slot {
+    fn slot(&self, number: usize) -> LocalSlot {
         let slots = lock(&self.0.slots);
         match slots.get(number) {
             Some(slot) => slot.clone(),
@@ -356,9 +356,9 @@ impl Drop for Local {
     }
 }
 
-impl Inner {
+impl LocalInner {
     /// Starts a node of this number, which looks for these. It may not be a member yet.
-    async fn start(&self, number: usize, seeds: &[Node]) -> Result<Slot, TestkitError> {
+    async fn start(&self, number: usize, seeds: &[Node]) -> Result<LocalSlot, TestkitError> {
         let name = format!("node-{number}");
         let rig = Arc::new(Rig::new(self.clock.clone()));
         let seeds = seeds
@@ -371,23 +371,23 @@ impl Inner {
             .secret(&self.secret)
             .seeds(seeds);
         match builder.hooks(Hooks::of(rig.clone())).start().await {
-            Ok(node) => Ok(Slot {
+            Ok(node) => Ok(LocalSlot {
                 node,
                 rig,
-                state: State::Runs,
+                state: LocalState::Runs,
             }),
             Err(why) => Err(TestkitError::Node { name, why }),
         }
     }
 
     /// The nodes that were neither killed nor shut down.
-    fn running(&self) -> Vec<Slot> {
+    fn running(&self) -> Vec<LocalSlot> {
         let slots = lock(&self.slots);
-        let running = slots.iter().filter(|slot| slot.state != State::Ended);
+        let running = slots.iter().filter(|slot| slot.state != LocalState::Ended);
         running.cloned().collect()
     }
 
-    fn set(&self, number: usize, state: State) {
+    fn set(&self, number: usize, state: LocalState) {
         if let Some(slot) = lock(&self.slots).get_mut(number) {
             slot.state = state;
         }
@@ -399,7 +399,7 @@ impl Inner {
         let Some(slot) = slots.get_mut(number) else {
             return;
         };
-        slot.state = State::Ended;
+        slot.state = LocalState::Ended;
         // A process that is killed says nothing more. These threads still run to their ends.
         slot.rig.isolate(true);
         slot.node.begin_to_stop();

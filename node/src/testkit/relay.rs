@@ -17,7 +17,7 @@
 mod front;
 mod post;
 
-use super::link::{DatagramCounts, Faults, Link, Sent};
+use super::link::{DatagramCounts, Faults, RelayLink, SentDatagram};
 use post::PostOffice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -48,7 +48,7 @@ impl Plane {
 }
 
 /// One direction between two nodes, on one plane: from, to.
-pub(super) type Way = (usize, usize, Plane);
+pub(super) type RelayWay = (usize, usize, Plane);
 
 /// The relays of all nodes. They end when this is dropped.
 ///
@@ -73,7 +73,7 @@ pub(super) type Way = (usize, usize, Plane);
 pub struct Relay {
     switch: Arc<Switch>,
     runtime: Handle,
-    fronts: Mutex<BTreeMap<(usize, Plane), Open>>,
+    fronts: Mutex<BTreeMap<(usize, Plane), OpenRelay>>,
     /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -81,7 +81,7 @@ pub struct Relay {
 
 /// A front that listens.
 #[derive(Debug)]
-struct Open {
+struct OpenRelay {
     stop: oneshot::Sender<()>,
     /// Closes when the sockets are closed.
     ended: mpsc::Receiver<()>,
@@ -92,19 +92,19 @@ struct Open {
 pub(super) struct Switch {
     post: PostOffice,
     /// Held for one datagram or one change.
-    state: Mutex<State>,
+    state: Mutex<RelayState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct RelayState {
     seed: u64,
     /// By the address that a node sends from.
     senders: BTreeMap<SocketAddr, usize>,
-    links: BTreeMap<Way, Link>,
+    links: BTreeMap<RelayWay, RelayLink>,
     /// The faults of links that have none of their own.
     everywhere: Faults,
-    own: BTreeMap<Way, Faults>,
-    cuts: BTreeSet<Way>,
+    own: BTreeMap<RelayWay, Faults>,
+    cuts: BTreeSet<RelayWay>,
 }
 
 impl Relay {
@@ -128,7 +128,7 @@ impl Relay {
                 // Ends with the sender, too.
                 let _ = runtime.block_on(stopped);
             })?;
-        let state = State {
+        let state = RelayState {
             seed,
             senders: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -185,7 +185,8 @@ impl Relay {
             front.close().await;
             drop(alive);
         });
-        self.fronts().insert((node, plane), Open { stop, ended });
+        self.fronts()
+            .insert((node, plane), OpenRelay { stop, ended });
         Ok(address)
     }
 
@@ -200,7 +201,7 @@ impl Relay {
 
     fn close_one(&self, node: usize, plane: Plane) {
         let open = self.fronts().remove(&(node, plane));
-        if let Some(Open { stop, ended }) = open {
+        if let Some(OpenRelay { stop, ended }) = open {
             drop(stop);
             // The other end is only ever dropped.
             let _ = ended.recv_timeout(CLOSE_MAX);
@@ -260,7 +261,7 @@ impl Relay {
             .unwrap_or_default()
     }
 
-    fn fronts(&self) -> MutexGuard<'_, BTreeMap<(usize, Plane), Open>> {
+    fn fronts(&self) -> MutexGuard<'_, BTreeMap<(usize, Plane), OpenRelay>> {
         self.fronts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -276,7 +277,7 @@ impl Drop for Relay {
 }
 
 impl Switch {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RelayState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -286,14 +287,14 @@ impl Switch {
     }
 
     /// The fate of a datagram on this path.
-    fn pass(&self, way: Way, datagram: &mut [u8]) -> Sent {
+    fn pass(&self, way: RelayWay, datagram: &mut [u8]) -> SentDatagram {
         let (from, to, plane) = way;
         // Datagrams of a node to itself do not leave its machine.
         if from == to {
-            return Sent::Once(None);
+            return SentDatagram::Once(None);
         }
         let mut state = self.state();
-        let State {
+        let RelayState {
             seed,
             links,
             everywhere,
@@ -302,7 +303,9 @@ impl Switch {
             ..
         } = &mut *state;
         let stream = ((from as u64) << 32) | ((to as u64) << 1) | u64::from(plane == Plane::Data);
-        let link = links.entry(way).or_insert_with(|| Link::new(*seed, stream));
+        let link = links
+            .entry(way)
+            .or_insert_with(|| RelayLink::new(*seed, stream));
         let faults = own.get(&way).unwrap_or(everywhere);
         link.pass(Instant::now(), faults, cuts.contains(&way), datagram)
     }

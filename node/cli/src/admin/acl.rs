@@ -17,21 +17,21 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 pub(crate) struct AclCommand {
     #[command(subcommand)]
-    action: Action,
+    action: AclAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum AclAction {
     /// List the users and their rules, without passwords
     List(List),
     /// Change a user, or make one, as ACL SETUSER does
-    Set(Set),
+    Set(SetUser),
     /// Remove a user, and end its sessions, as ACL DELUSER does
-    Remove(Remove),
+    Remove(RemoveUser),
 }
 
 #[derive(Debug, clap::Args)]
-struct Set {
+struct SetUser {
     /// The user's name
     name: String,
     /// Rules of ACL SETUSER, in quotes: 'on ~app:* +@all -@dangerous'. They follow those that the
@@ -46,7 +46,7 @@ struct Set {
 }
 
 #[derive(Debug, clap::Args)]
-struct Remove {
+struct RemoveUser {
     /// The user's name
     name: String,
     #[command(flatten)]
@@ -56,9 +56,9 @@ struct Remove {
 impl AclCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::List(list) => list.main("/users", listed).await,
-            Action::Set(set) => set.main().await,
-            Action::Remove(remove) => remove.main().await,
+            AclAction::List(list) => list.main("/users", listed).await,
+            AclAction::Set(set) => set.main().await,
+            AclAction::Remove(remove) => remove.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -112,7 +112,7 @@ fn named(name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-impl Set {
+impl SetUser {
     async fn main(self) -> Result<(), Failed> {
         named(&self.name)?;
         let mut rules = self.rules;
@@ -144,7 +144,7 @@ impl Set {
     }
 }
 
-impl Remove {
+impl RemoveUser {
     async fn main(self) -> Result<(), Failed> {
         named(&self.name)?;
         let node = self.endpoint.client()?;

@@ -37,7 +37,7 @@ pub(crate) struct Drain {
 /// Removes a member whose machine will not return. The cluster waits for such a member as long as
 /// it alone holds some data. That data is lost.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Remove {
+pub(crate) struct RemoveMember {
     /// The member's name
     name: String,
     /// Confirm: the member is lost, and so is the data that only it holds
@@ -50,14 +50,14 @@ pub(crate) struct Remove {
 /// Forgets a member that is gone and will not come back. `doyen status` and the alert
 /// DoyenMemberGone miss it until then, or until a node of its name joins.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Forget {
+pub(crate) struct ForgetMember {
     /// The name of the member that is gone
     name: String,
     #[command(flatten)]
     endpoint: Endpoint,
 }
 
-impl Forget {
+impl ForgetMember {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let path = format!("/gone/{}", escaped(&self.name));
         let node = self.endpoint.client()?;
@@ -208,7 +208,7 @@ fn few(status: &ClusterReport, drained: &str) -> String {
     lacking.map(line).collect()
 }
 
-impl Remove {
+impl RemoveMember {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let (node, name) = (self.endpoint.client()?, &self.name);
         if !self.lost {

@@ -30,7 +30,7 @@ pub(crate) struct Events {
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct EventsAnswer {
     last: u64,
     events: Vec<Value>,
 }
@@ -41,7 +41,7 @@ impl Events {
         let mut since = self.since;
         let mut wait = 0;
         loop {
-            let answer: Answer = match node
+            let answer: EventsAnswer = match node
                 .get(&format!("/events?since={since}&wait={wait}"))
                 .await
             {

@@ -28,25 +28,25 @@ const SAMPLE_BYTES_MAX: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeyspaceCommand {
     #[command(subcommand)]
-    action: Action,
+    action: KeyspaceAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum KeyspaceAction {
     /// Create a keyspace; if it exists with the same settings, it is left as it is
     Create(Create),
     /// List the keyspaces
     List(List),
     /// Show one keyspace, and what each member holds of it
-    Show(Show),
+    Show(ShowKeyspaces),
     /// Change a keyspace while it is in use: copies are made or dropped as needed
     Alter(Alter),
     /// Split a range in two: the second one begins with the given key
-    Split(Place),
+    Split(RangePlace),
     /// Merge the range that begins with the given key into the one before it
-    Merge(Place),
+    Merge(RangePlace),
     /// Drop a keyspace with its maps and all its data
-    Drop(Drop),
+    Drop(DropKeyspace),
 }
 
 #[derive(Debug, clap::Args)]
@@ -77,7 +77,7 @@ struct Create {
 }
 
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ShowKeyspaces {
     /// Its name
     name: String,
     #[command(flatten)]
@@ -106,7 +106,7 @@ struct Alter {
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
+struct RangePlace {
     /// Its name
     name: String,
     /// The key; write bytes that are not printable as \xNN
@@ -117,7 +117,7 @@ struct Place {
 }
 
 #[derive(Debug, clap::Args)]
-struct Drop {
+struct DropKeyspace {
     /// Its name
     name: String,
     /// Do not ask for confirmation
@@ -143,13 +143,13 @@ fn alterable(arg: clap::Arg) -> clap::Arg {
 impl KeyspaceCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::Create(create) => create.main().await,
-            Action::List(list) => list.main("/keyspaces", print::keyspaces).await,
-            Action::Show(show) => show.main().await,
-            Action::Alter(alter) => alter.main().await,
-            Action::Split(place) => place.main("split", "is split").await,
-            Action::Merge(place) => place.main("merge", "is merged").await,
-            Action::Drop(drop) => drop.main().await,
+            KeyspaceAction::Create(create) => create.main().await,
+            KeyspaceAction::List(list) => list.main("/keyspaces", print::keyspaces).await,
+            KeyspaceAction::Show(show) => show.main().await,
+            KeyspaceAction::Alter(alter) => alter.main().await,
+            KeyspaceAction::Split(place) => place.main("split", "is split").await,
+            KeyspaceAction::Merge(place) => place.main("merge", "is merged").await,
+            KeyspaceAction::Drop(drop) => drop.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -233,7 +233,7 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
     Ok(splits)
 }
 
-impl Show {
+impl ShowKeyspaces {
     async fn main(self) -> Result<(), Failed> {
         let node = self.endpoint.client()?;
         let keyspace = the(&keyspaces(&node).await?, &self.name)?;
@@ -355,7 +355,7 @@ fn lacking(
     lines
 }
 
-impl Place {
+impl RangePlace {
     async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
         let node = self.endpoint.client()?;
         let name = &self.name;
@@ -399,7 +399,7 @@ impl Place {
     }
 }
 
-impl Drop {
+impl DropKeyspace {
     async fn main(self) -> Result<(), Failed> {
         let node = self.endpoint.client()?;
         let name = &self.name;

@@ -15,25 +15,25 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 pub(crate) struct MapCommand {
     #[command(subcommand)]
-    action: Action,
+    action: MapAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum MapAction {
     /// List the maps and databases of all keyspaces with what they hold, the largest first
     List(List),
     /// Show what each member holds of one map
-    Show(Show),
+    Show(ShowMaps),
     /// Set limits of a map, also lower ones: entries that are too many are evicted. Limits that are
     /// not given stay
     Limits(Limits),
     /// Drop a map with all its entries. Programs that have it open get the error Dropped, until
     /// they open it again, empty
-    Drop(Drop),
+    Drop(DropMap),
 }
 
 #[derive(Debug, clap::Args)]
-struct Which {
+struct NamedMap {
     /// Its name
     name: String,
     /// Its keyspace
@@ -44,9 +44,9 @@ struct Which {
 }
 
 #[derive(Debug, clap::Args)]
-struct Show {
+struct ShowMaps {
     #[command(flatten)]
-    which: Which,
+    which: NamedMap,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -55,7 +55,7 @@ struct Show {
 #[derive(Debug, clap::Args)]
 struct Limits {
     #[command(flatten)]
-    which: Which,
+    which: NamedMap,
     #[command(flatten)]
     options: MapLimitOptions,
     /// Do not ask for confirmation if entries are evicted at once
@@ -64,9 +64,9 @@ struct Limits {
 }
 
 #[derive(Debug, clap::Args)]
-struct Drop {
+struct DropMap {
     #[command(flatten)]
-    which: Which,
+    which: NamedMap,
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
@@ -75,16 +75,16 @@ struct Drop {
 impl MapCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::List(list) => list.main("/maps", listed).await,
-            Action::Show(show) => show.main().await,
-            Action::Limits(limits) => limits.main().await,
-            Action::Drop(drop) => drop.main().await,
+            MapAction::List(list) => list.main("/maps", listed).await,
+            MapAction::Show(show) => show.main().await,
+            MapAction::Limits(limits) => limits.main().await,
+            MapAction::Drop(drop) => drop.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Which {
+impl NamedMap {
     fn path(&self) -> String {
         let (keyspace, name) = (escaped(&self.keyspace), escaped(&self.name));
         format!("/keyspaces/{keyspace}/maps/{name}")
@@ -106,7 +106,7 @@ impl Which {
     }
 }
 
-impl Show {
+impl ShowMaps {
     async fn main(self) -> Result<(), Failed> {
         let report = self.which.report(&self.which.endpoint.client()?).await?;
         let text = if self.json {
@@ -178,7 +178,7 @@ fn evicted(report: &MapSizeReport, options: &MapLimitOptions) -> Option<String> 
     })
 }
 
-impl Drop {
+impl DropMap {
     async fn main(self) -> Result<(), Failed> {
         let (which, name) = (&self.which, &self.which.name);
         let node = which.endpoint.client()?;

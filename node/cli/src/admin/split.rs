@@ -68,7 +68,7 @@ struct Kept {
 
 /// A line of the file.
 #[derive(Debug, Serialize)]
-struct Line<'a> {
+struct SplitLine<'a> {
     keyspace: &'a str,
     partition: u32,
     #[serde(flatten)]
@@ -299,7 +299,7 @@ impl Kept {
         };
         loop {
             for key in &page.keys {
-                let line = Line {
+                let line = SplitLine {
                     keyspace,
                     partition,
                     key,

@@ -17,13 +17,13 @@ use std::time::{Duration, UNIX_EPOCH};
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenCommand {
     #[command(subcommand)]
-    action: Action,
+    action: TokenAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum TokenAction {
     /// Make a token, and print it once: the cluster keeps only its hash
-    New(New),
+    New(NewToken),
     /// List the tokens
     List(List),
     /// Revoke a token: no member takes it any more
@@ -31,7 +31,7 @@ enum Action {
 }
 
 #[derive(Debug, clap::Args)]
-struct New {
+struct NewToken {
     /// Its name: 1 to 64 letters, digits, dots, hyphens and underscores
     #[arg(value_parser = token_name)]
     name: String,
@@ -64,15 +64,15 @@ fn token_name(text: &str) -> Result<String, &'static str> {
 impl TokenCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::New(new) => new.main().await,
-            Action::List(list) => list.main("/tokens", listed).await,
-            Action::Revoke(revoke) => revoke.main().await,
+            TokenAction::New(new) => new.main().await,
+            TokenAction::List(list) => list.main("/tokens", listed).await,
+            TokenAction::Revoke(revoke) => revoke.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl New {
+impl NewToken {
     async fn main(self) -> Result<(), Failed> {
         let node = self.endpoint.client()?;
         let token = new_token();

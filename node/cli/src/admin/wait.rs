@@ -14,13 +14,13 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Wait until the cluster is in a state.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
-pub(crate) struct Wait {
+pub(crate) struct WaitOptions {
     #[command(subcommand)]
-    state: State,
+    state: AwaitedState,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum State {
+enum AwaitedState {
     /// Wait until all data is safe: the next death of a member loses nothing
     Safe(Safe),
 }
@@ -39,9 +39,9 @@ struct Safe {
     timeout: Span,
 }
 
-impl Wait {
+impl WaitOptions {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let State::Safe(Safe { endpoint, timeout }) = self.state;
+        let AwaitedState::Safe(Safe { endpoint, timeout }) = self.state;
         let node = endpoint.client()?;
         let until = Instant::now() + timeout.0;
         loop {

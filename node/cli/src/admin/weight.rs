@@ -14,17 +14,17 @@ use std::process::ExitCode;
 #[derive(Debug, clap::Args)]
 pub(crate) struct WeightCommand {
     #[command(subcommand)]
-    action: Action,
+    action: WeightAction,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+enum WeightAction {
     /// List the weights that are allowed
     List(List),
     /// Allow a weight for a node: if it waits because of its weight, it joins
     Allow(Allow),
     /// Forget the weight that is allowed for a node: the node stays, but waits when it joins again
-    Forget(Forget),
+    Forget(ForgetWeight),
 }
 
 #[derive(Debug, clap::Args)]
@@ -40,7 +40,7 @@ struct Allow {
 }
 
 #[derive(Debug, clap::Args)]
-struct Forget {
+struct ForgetWeight {
     /// The node's name
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     name: String,
@@ -51,9 +51,9 @@ struct Forget {
 impl WeightCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            Action::List(list) => list.main("/weights", listed).await,
-            Action::Allow(allow) => allow.main().await,
-            Action::Forget(forget) => forget.main().await,
+            WeightAction::List(list) => list.main("/weights", listed).await,
+            WeightAction::Allow(allow) => allow.main().await,
+            WeightAction::Forget(forget) => forget.main().await,
         }?;
         Ok(ExitCode::SUCCESS)
     }
@@ -71,7 +71,7 @@ impl Allow {
     }
 }
 
-impl Forget {
+impl ForgetWeight {
     async fn main(self) -> Result<(), Failed> {
         let node = self.endpoint.client()?;
         let path = format!("/weights/{}", super::escaped(&self.name));

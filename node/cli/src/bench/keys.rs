@@ -31,14 +31,14 @@ pub(super) fn write_digits(mut key: u64, digits: &mut [u8]) {
 
 /// How keys are drawn.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Keys {
+pub(super) enum BenchKeys {
     /// Every key equally often.
     Uniform(Uniform<u64>),
     /// Key `k` in proportion to `1 / (k + 1)^exponent`: the first key is the hottest.
     Zipf(Zipf<f64>),
 }
 
-impl Keys {
+impl BenchKeys {
     /// Draws from `keys` keys evenly; `keys` is at least 1.
     pub(super) fn uniform(keys: u64) -> Self {
         // The range is not empty: it has at least one key.
@@ -77,7 +77,7 @@ mod tests {
 
     const DRAWS: usize = 200_000;
 
-    fn counts(keys: Keys, n: usize) -> Vec<usize> {
+    fn counts(keys: BenchKeys, n: usize) -> Vec<usize> {
         let mut rng = StdRng::seed_from_u64(7);
         let mut counts = vec![0; n];
         (0..DRAWS).for_each(|_| counts[keys.draw(&mut rng) as usize] += 1);
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn zipf_draws_ranks_as_often_as_the_law_says() {
         for (n, exponent) in [(1000, 0.99), (1000, 1.0), (100, 1.5), (10, 0.0)] {
-            let counts = counts(Keys::zipf(n as u64, exponent).expect("an exponent"), n);
+            let counts = counts(BenchKeys::zipf(n as u64, exponent).expect("an exponent"), n);
             let weight = |rank: usize| (rank as f64).powf(-exponent);
             let all: f64 = (1..=n).map(weight).sum();
             for rank in [1, 2, 5, 10] {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn uniform_draws_all_keys_equally_often() {
-        for drawn in counts(Keys::uniform(10), 10) {
+        for drawn in counts(BenchKeys::uniform(10), 10) {
             assert!(
                 (drawn as f64 - DRAWS as f64 / 10.0).abs() < 1000.0,
                 "{drawn}"
@@ -122,14 +122,19 @@ mod tests {
     #[test]
     fn one_key_is_enough() {
         let mut rng = StdRng::seed_from_u64(7);
-        assert!((0..100).all(|_| Keys::uniform(1).draw(&mut rng) == 0));
-        assert!((0..100).all(|_| Keys::zipf(1, 0.99).expect("an exponent").draw(&mut rng) == 0));
+        assert!((0..100).all(|_| BenchKeys::uniform(1).draw(&mut rng) == 0));
+        assert!((0..100).all(|_| {
+            BenchKeys::zipf(1, 0.99)
+                .expect("an exponent")
+                .draw(&mut rng)
+                == 0
+        }));
     }
 
     #[test]
     fn invalid_exponents_are_refused() {
         for wrong in [-1.0, f64::NAN, f64::INFINITY] {
-            assert!(Keys::zipf(10, wrong).is_err_and(|why| why.contains("--exponent")));
+            assert!(BenchKeys::zipf(10, wrong).is_err_and(|why| why.contains("--exponent")));
         }
     }
 }

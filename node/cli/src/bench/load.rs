@@ -1,8 +1,8 @@
 //! The load that the flags ask for, and each thread's part of it. It is the same for all targets.
 
 use super::Failed;
-use super::keys::{KEYS_MAX, Keys};
-use super::plan::Plan;
+use super::keys::{BenchKeys, KEYS_MAX};
+use super::plan::BenchPlan;
 use super::schedule::Schedule;
 use clap::ValueEnum;
 use rand::rngs::StdRng;
@@ -17,14 +17,14 @@ const VALUE_BYTES_MAX: usize = 1 << 29;
 const SECONDS_MAX: f64 = 86_400.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Which {
+enum TestedOperations {
     Get,
     Set,
     Mixed,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Distribution {
+enum KeyDistribution {
     Uniform,
     Zipf,
 }
@@ -32,10 +32,10 @@ enum Distribution {
 /// The load.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Load")]
-pub(super) struct Load {
+pub(super) struct BenchLoad {
     /// Which operations to run
     #[arg(long, value_enum, default_value = "mixed", value_name = "WHICH")]
-    operation: Which,
+    operation: TestedOperations,
     /// Share of reads among mixed operations, in percent [default: 80]
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: Option<u8>,
@@ -49,7 +49,7 @@ pub(super) struct Load {
     keys: u64,
     /// How keys are drawn: all equally often, or some of them much more often
     #[arg(long, value_enum, default_value = "uniform", value_name = "HOW")]
-    distribution: Distribution,
+    distribution: KeyDistribution,
     /// Zipf's exponent: the larger, the hotter the first keys [default: 0.99]
     #[arg(long, value_name = "S")]
     exponent: Option<f64>,
@@ -101,7 +101,7 @@ pub(super) struct Load {
     seed: u64,
 }
 
-impl Load {
+impl BenchLoad {
     /// Checks what depends on several flags.
     pub(super) fn check(&self) -> Result<(), Failed> {
         let wrong = |what: String| Err(Failed::usage(what));
@@ -136,13 +136,13 @@ impl Load {
                 self.threads
             ));
         }
-        if self.reads.is_some() && self.operation != Which::Mixed {
+        if self.reads.is_some() && self.operation != TestedOperations::Mixed {
             return wrong(format!(
                 "--reads does not apply to --operation {}: use it with --operation mixed",
                 self.operation()
             ));
         }
-        if self.exponent.is_some() && matches!(self.distribution, Distribution::Uniform) {
+        if self.exponent.is_some() && matches!(self.distribution, KeyDistribution::Uniform) {
             return wrong(
                 "--exponent does not apply to uniform keys: use it with --distribution zipf".into(),
             );
@@ -160,14 +160,14 @@ impl Load {
 
     /// Whether anything is written, apart from `--fill`.
     pub(super) fn writes(&self) -> bool {
-        self.operation != Which::Get
+        self.operation != TestedOperations::Get
     }
 
     pub(super) fn operation(&self) -> &'static str {
         match self.operation {
-            Which::Get => "get",
-            Which::Set => "set",
-            Which::Mixed => "mixed",
+            TestedOperations::Get => "get",
+            TestedOperations::Set => "set",
+            TestedOperations::Mixed => "mixed",
         }
     }
 
@@ -223,22 +223,22 @@ impl Load {
     }
 
     /// The keys that one thread writes for `--fill`.
-    pub(super) fn filling(&self, thread: usize) -> Plan {
+    pub(super) fn filling(&self, thread: usize) -> BenchPlan {
         let bound = |thread: usize| {
             (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64
         };
-        Plan::every(bound(thread)..bound(thread + 1))
+        BenchPlan::every(bound(thread)..bound(thread + 1))
     }
 
     /// The operations of one thread.
-    pub(super) fn plan(&self, thread: usize) -> Result<Plan, Failed> {
+    pub(super) fn plan(&self, thread: usize) -> Result<BenchPlan, Failed> {
         let reads = match self.operation {
-            Which::Get => 100,
-            Which::Set => 0,
-            Which::Mixed => self.reads(),
+            TestedOperations::Get => 100,
+            TestedOperations::Set => 0,
+            TestedOperations::Mixed => self.reads(),
         };
         // Each thread needs operations of its own. Neighbouring seeds give unrelated sequences.
-        Ok(Plan::drawn(
+        Ok(BenchPlan::drawn(
             self.drawn()?,
             reads,
             self.seed.wrapping_add(1 + thread as u64),
@@ -264,22 +264,24 @@ impl Load {
         )
     }
 
-    fn drawn(&self) -> Result<Keys, Failed> {
+    fn drawn(&self) -> Result<BenchKeys, Failed> {
         match self.distribution {
-            Distribution::Uniform => Ok(Keys::uniform(self.keys)),
-            Distribution::Zipf => Keys::zipf(self.keys, self.exponent()).map_err(Failed::usage),
+            KeyDistribution::Uniform => Ok(BenchKeys::uniform(self.keys)),
+            KeyDistribution::Zipf => {
+                BenchKeys::zipf(self.keys, self.exponent()).map_err(Failed::usage)
+            }
         }
     }
 
     /// The load in words; `native`: through the native client.
     pub(super) fn words(&self, native: bool) -> String {
         let mut words = self.operation().to_owned();
-        if self.operation == Which::Mixed {
+        if self.operation == TestedOperations::Mixed {
             words += &format!(" ({} % reads)", self.reads());
         }
         words += &match self.distribution {
-            Distribution::Uniform => format!(", {} keys", self.keys),
-            Distribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent()),
+            KeyDistribution::Uniform => format!(", {} keys", self.keys),
+            KeyDistribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent()),
         };
         let (connections, in_flight) = (self.connections, self.in_flight);
         let who = if native {
@@ -309,10 +311,10 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Alone {
         #[command(flatten)]
-        load: Load,
+        load: BenchLoad,
     }
 
-    fn load(flags: &str) -> Load {
+    fn load(flags: &str) -> BenchLoad {
         Alone::try_parse_from(std::iter::once("bench").chain(flags.split_whitespace()))
             .expect("flags")
             .load

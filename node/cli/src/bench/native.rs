@@ -3,7 +3,7 @@
 //! ```text
 //!   worker (a thread) ── polls ──> caller (a future) ── map.get, map.insert ──> Client (thread)
 //!     │ due lanes ───────────────────^  │
-//!     └ Shared: plan, schedule, <───────┘
+//!     └ shared: plan, schedule, <───────┘
 //!               recorder
 //! ```
 //! Each thread has a client, and one caller for each operation in flight. A caller runs one
@@ -12,7 +12,7 @@
 mod worker;
 
 use super::Failed;
-use super::load::Load;
+use super::load::BenchLoad;
 use super::pace::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
@@ -21,13 +21,13 @@ use doyen::Error;
 use doyen::Node;
 use doyen::config::DATA_PORT;
 use std::path::PathBuf;
-use worker::{Shared, Worker};
+use worker::{NativeShared, NativeWorker};
 
 /// The nodes to connect to.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Native client")]
 #[group(skip)]
-pub(super) struct Target {
+pub(super) struct NativeTarget {
     /// Use the native client: `get` and `insert` of a map. Every caller has one operation in flight
     #[arg(long, conflicts_with_all = ["resp", "cluster", "password_file", "wait"])]
     pub(super) native: bool,
@@ -47,23 +47,23 @@ pub(super) struct Target {
     map: String,
 }
 
-impl Target {
+impl NativeTarget {
     /// Puts the load on the cluster. Returns the record, and how many starts were due but never
     /// sent.
-    pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), Failed> {
         let clock = Clock::start();
         let runtime = runtime()?;
         let mut workers = Vec::new();
         for thread in 0..load.threads() {
             let (client, map) = runtime.block_on(self.connect())?;
-            let shared = Shared::new(
+            let shared = NativeShared::new(
                 clock,
                 load.filling(thread),
                 Schedule::closed(u64::MAX),
                 (load.lanes(thread), 1),
                 false,
             );
-            workers.push((Worker::new(map, load.value(), shared), client));
+            workers.push((NativeWorker::new(map, load.value(), shared), client));
         }
         if load.fill() {
             on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
@@ -71,7 +71,7 @@ impl Target {
         let starts_at = clock.now();
         for (thread, (worker, _)) in workers.iter_mut().enumerate() {
             let lanes = (load.lanes(thread), load.in_flight());
-            let shared = Shared::new(
+            let shared = NativeShared::new(
                 clock,
                 load.plan(thread)?,
                 load.schedule(thread, starts_at),
@@ -91,7 +91,7 @@ impl Target {
         Ok((sum, behind))
     }
 
-    async fn connect(&self) -> Result<(Node, worker::Keys), Failed> {
+    async fn connect(&self) -> Result<(Node, worker::KeyMap), Failed> {
         let mut builder = Node::builder().client().name("doyen-bench");
         builder = match &self.data[..] {
             [] => builder.seed(format!("127.0.0.1:{DATA_PORT}")),

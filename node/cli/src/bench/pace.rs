@@ -2,7 +2,7 @@
 //! targets.
 
 use super::Failed;
-use super::plan::Plan;
+use super::plan::BenchPlan;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ const SLEEP_MARGIN: u64 = 2_000_000;
 /// Whether the plan or the schedule has ended, and every operation that was sent is answered.
 pub(super) fn is_over(
     clock: Clock,
-    plan: &Plan,
+    plan: &BenchPlan,
     schedule: &Schedule,
     recorder: &Recorder,
 ) -> Result<bool, Failed> {

@@ -1,13 +1,13 @@
 //! The operations to run: every key once, or operations drawn from a seed.
 
-use super::keys::Keys;
+use super::keys::BenchKeys;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::ops::Range;
 
 /// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OperationKind {
     /// Reads the key.
     Get,
     /// Writes the key.
@@ -18,33 +18,33 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Operation {
     /// The kind.
-    pub(super) kind: Kind,
+    pub(super) kind: OperationKind,
     /// The key.
     pub(super) key: u64,
 }
 
 /// The operations of one thread, in order. The same seed draws the same operations.
 #[derive(Debug)]
-pub(super) struct Plan(Source);
+pub(super) struct BenchPlan(Source);
 
 #[derive(Debug)]
 enum Source {
     Every(Range<u64>),
     Drawn {
-        keys: Keys,
+        keys: BenchKeys,
         reads_percent: u8,
         rng: Box<StdRng>,
     },
 }
 
-impl Plan {
+impl BenchPlan {
     /// Writes every key once, then ends.
     pub(super) fn every(keys: Range<u64>) -> Self {
         Self(Source::Every(keys))
     }
 
     /// Never ends. Of a hundred operations, `reads_percent` are reads.
-    pub(super) fn drawn(keys: Keys, reads_percent: u8, seed: u64) -> Self {
+    pub(super) fn drawn(keys: BenchKeys, reads_percent: u8, seed: u64) -> Self {
         Self(Source::Drawn {
             keys,
             reads_percent,
@@ -59,13 +59,13 @@ impl Plan {
     }
 }
 
-impl Iterator for Plan {
+impl Iterator for BenchPlan {
     type Item = Operation;
 
     fn next(&mut self) -> Option<Operation> {
         match &mut self.0 {
             Source::Every(keys) => keys.next().map(|key| Operation {
-                kind: Kind::Set,
+                kind: OperationKind::Set,
                 key,
             }),
             Source::Drawn {
@@ -79,7 +79,11 @@ impl Iterator for Plan {
                     percent => rng.random_range(0..100) < percent,
                 };
                 Some(Operation {
-                    kind: if reads { Kind::Get } else { Kind::Set },
+                    kind: if reads {
+                        OperationKind::Get
+                    } else {
+                        OperationKind::Set
+                    },
                     key: keys.draw(rng),
                 })
             }
@@ -92,9 +96,9 @@ mod tests {
     use super::*;
 
     fn reads(percent: u8) -> usize {
-        Plan::drawn(Keys::uniform(100), percent, 1)
+        BenchPlan::drawn(BenchKeys::uniform(100), percent, 1)
             .take(10_000)
-            .filter(|o| o.kind == Kind::Get)
+            .filter(|o| o.kind == OperationKind::Get)
             .count()
     }
 
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_operations_again() {
         let drawn = |seed| {
-            Plan::drawn(Keys::uniform(1_000_000), 50, seed)
+            BenchPlan::drawn(BenchKeys::uniform(1_000_000), 50, seed)
                 .take(100)
                 .collect::<Vec<_>>()
         };
@@ -118,8 +122,8 @@ mod tests {
 
     #[test]
     fn filling_writes_every_key_once() {
-        let keys: Vec<u64> = Plan::every(5..9).map(|o| o.key).collect();
+        let keys: Vec<u64> = BenchPlan::every(5..9).map(|o| o.key).collect();
         assert_eq!(keys, [5, 6, 7, 8]);
-        assert!(Plan::every(5..9).all(|o| o.kind == Kind::Set));
+        assert!(BenchPlan::every(5..9).all(|o| o.kind == OperationKind::Set));
     }
 }

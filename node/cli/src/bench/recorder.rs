@@ -1,7 +1,7 @@
 //! Records the results: latencies, errors, hits, and the longest time without a reply. Times are in
 //! nanoseconds.
 
-use super::plan::Kind;
+use super::plan::OperationKind;
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 
@@ -73,13 +73,13 @@ impl Recorder {
     }
 
     /// An operation succeeded; `found`: there was a value.
-    pub(super) fn answered(&mut self, kind: Kind, found: bool, intended: u64, now: u64) {
+    pub(super) fn answered(&mut self, kind: OperationKind, found: bool, intended: u64, now: u64) {
         self.outstanding -= 1;
         if now >= self.measured_from {
             self.latencies
                 .saturating_record(now.saturating_sub(intended).max(1));
-            self.gets += u64::from(kind == Kind::Get);
-            self.hits += u64::from(kind == Kind::Get && found);
+            self.gets += u64::from(kind == OperationKind::Get);
+            self.hits += u64::from(kind == OperationKind::Get && found);
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
         for (sent, replied) in [(10, 99), (20, 100), (150, 170)] {
             recorder.sent(sent);
             recorder.heard(replied);
-            recorder.answered(Kind::Get, replied != 100, sent, replied);
+            recorder.answered(OperationKind::Get, replied != 100, sent, replied);
         }
         assert_eq!(
             (
@@ -207,11 +207,11 @@ mod tests {
         recorder.measure_from(0);
         recorder.sent(10);
         recorder.heard(15);
-        recorder.answered(Kind::Set, true, 10, 15);
+        recorder.answered(OperationKind::Set, true, 10, 15);
         recorder.sent(1000);
         recorder.sent(1001);
         recorder.heard(1007);
-        recorder.answered(Kind::Set, true, 1000, 1007);
+        recorder.answered(OperationKind::Set, true, 1000, 1007);
         assert_eq!(recorder.longest_stall(), 7);
         // The other operation is never answered.
         recorder.finish(1050);

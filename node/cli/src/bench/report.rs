@@ -12,7 +12,7 @@ const SECOND_US: f64 = 1e6;
 
 /// The figures of a run. The names are those of the JSON, and must not change.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct BenchReport {
     operation: &'static str,
     /// Operations that succeeded.
     operations: u64,
@@ -52,7 +52,7 @@ struct Bar {
     count: u64,
 }
 
-impl Report {
+impl BenchReport {
     /// `seconds` is the length of the measurement at least.
     pub(super) fn new(
         operation: &'static str,
@@ -129,7 +129,7 @@ const HINTS: [(&str, &str); 2] = [
     ),
 ];
 
-impl fmt::Display for Report {
+impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", self.load)?;
         writeln!(
@@ -219,23 +219,23 @@ fn rounded(figure: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Kind;
+    use super::super::plan::OperationKind;
     use super::*;
 
     /// 90 reads of 150 us, 9 of 3 ms, 1 of 1.2 s, and an error.
-    fn report(behind: u64) -> Report {
+    fn report(behind: u64) -> BenchReport {
         let mut recorder = Recorder::new();
         recorder.measure_from(0);
         for (count, latency) in [(90, 150_000), (9, 3_000_000), (1, 1_200_000_000)] {
             for _ in 0..count {
                 recorder.sent(0);
                 recorder.heard(latency);
-                recorder.answered(Kind::Get, latency < 1_000_000, 0, latency);
+                recorder.answered(OperationKind::Get, latency < 1_000_000, 0, latency);
             }
         }
         recorder.sent(0);
         recorder.failed("BUSY too much");
-        Report::new("get", "get of 100 keys".into(), 1.0, behind, &recorder)
+        BenchReport::new("get", "get of 100 keys".into(), 1.0, behind, &recorder)
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         );
         let mut nothing = Recorder::new();
         nothing.measure_from(0);
-        let nothing = Report::new("set", "set".into(), 1.0, 0, &nothing).to_string();
+        let nothing = BenchReport::new("set", "set".into(), 1.0, 0, &nothing).to_string();
         assert!(
             nothing.ends_with("latency                   -  no operation succeeded\n"),
             "{nothing}"
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn a_run_without_operations_is_reported_as_well() {
-        let text = Report::new("set", "set".into(), 5.0, 0, &Recorder::new()).to_string();
+        let text = BenchReport::new("set", "set".into(), 5.0, 0, &Recorder::new()).to_string();
         assert!(
             text.contains("operations                0  in 5.00 s") && !text.contains("below"),
             "{text}"

@@ -3,7 +3,7 @@
 //! ```text
 //!   main ─ connects, fills, starts ─> worker (a thread) ─ready─> connection ──> server
 //!                                        │ due lanes ───────────────^  │  command: bytes, a key
-//!                                        └ Shared: plan, schedule, <───┘  scan: bytes to replies
+//!                                        └ shared: plan, schedule, <───┘  scan: bytes to replies
 //!                                                  recorder, route
 //! ```
 
@@ -15,17 +15,17 @@ mod scan;
 mod worker;
 
 use super::Failed;
-use super::load::Load;
+use super::load::BenchLoad;
 use super::pace::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
-use command::Command;
-use connection::Shared;
+use command::RespCommand;
+use connection::RespShared;
 use dial::Dial;
 use doyen::config::{self, RESP_CLUSTER_PORT, RESP_PORT};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use worker::Worker;
+use worker::RespWorker;
 
 /// Unanswered writes of a connection during `--fill`, at most.
 const FILL_IN_FLIGHT_MAX: usize = 16;
@@ -38,7 +38,7 @@ const PASSWORD_VARIABLE: &str = "DOYEN_BENCH_PASSWORD";
 /// The servers, and how to talk to them.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
-pub(super) struct Target {
+pub(super) struct RespTarget {
     /// RESP ports; the connections are divided among them [default: 127.0.0.1:7379, with --cluster
     /// 127.0.0.1:7380]
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
@@ -73,10 +73,10 @@ pub(super) struct Target {
     command_set: String,
 }
 
-impl Target {
+impl RespTarget {
     /// Puts the load on the servers. Returns the record, and how many starts were due but never
     /// sent.
-    pub(super) fn run(&self, load: &Load) -> Result<(Recorder, u64), Failed> {
+    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), Failed> {
         if self.wait.is_some() && !load.writes() {
             return Err(Failed::usage(
                 "--wait does not apply to --operation get: it follows writes",
@@ -85,7 +85,7 @@ impl Target {
         let clock = Clock::start();
         let mut workers = self.connect(load, clock)?;
         if load.fill() {
-            on_threads(&mut workers, Worker::run)?;
+            on_threads(&mut workers, RespWorker::run)?;
         }
         let starts_at = clock.now();
         for (thread, worker) in workers.iter_mut().enumerate() {
@@ -100,7 +100,7 @@ impl Target {
             }
             (shared.in_flight, shared.batch) = (load.in_flight(), load.batch());
         }
-        on_threads(&mut workers, Worker::run)?;
+        on_threads(&mut workers, RespWorker::run)?;
         let mut sum = Recorder::new();
         let mut behind = 0;
         for worker in workers {
@@ -120,12 +120,12 @@ impl Target {
     }
 
     /// Opens all connections of all threads, ready for `--fill`.
-    fn connect(&self, load: &Load, clock: Clock) -> Result<Vec<Worker>, Failed> {
+    fn connect(&self, load: &BenchLoad, clock: Clock) -> Result<Vec<RespWorker>, Failed> {
         let addresses = self.addresses()?;
         let value = load.value();
-        let get = Command::parse(&self.command_get, &value)
+        let get = RespCommand::parse(&self.command_get, &value)
             .map_err(|e| Failed::usage(format!("--command-get {e}")))?;
-        let set = Command::parse(&self.command_set, &value)
+        let set = RespCommand::parse(&self.command_set, &value)
             .map_err(|e| Failed::usage(format!("--command-set {e}")))?;
         let dial = Dial {
             password: self.password()?,
@@ -148,7 +148,7 @@ impl Target {
             .clamp(1, FILL_IN_FLIGHT_MAX);
         (0..load.threads())
             .map(|thread| {
-                let shared = Shared {
+                let shared = RespShared {
                     clock,
                     plan: load.filling(thread),
                     schedule: Schedule::closed(u64::MAX),
@@ -165,7 +165,7 @@ impl Target {
                 let mut addresses = addresses.clone();
                 let first = before % addresses.len();
                 addresses.rotate_left(first);
-                Worker::connect(dial.clone(), &addresses, load.lanes(thread), shared)
+                RespWorker::connect(dial.clone(), &addresses, load.lanes(thread), shared)
             })
             .collect()
     }

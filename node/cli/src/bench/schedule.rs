@@ -135,7 +135,7 @@ impl Open {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Kind;
+    use super::super::plan::OperationKind;
     use super::super::recorder::Recorder;
     use super::*;
 
@@ -214,7 +214,7 @@ mod tests {
                     now = 600 * MS;
                 }
                 recorder.heard(now);
-                recorder.answered(Kind::Set, false, intended, now);
+                recorder.answered(OperationKind::Set, false, intended, now);
             } else {
                 now += MS / 10;
             }

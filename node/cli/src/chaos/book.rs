@@ -27,7 +27,7 @@ pub(super) struct Book {
     pub(super) excused: BTreeSet<usize>,
     pub(super) second: Second,
     pub(super) seconds: Vec<Second>,
-    pub(super) waits: Vec<Wait>,
+    pub(super) waits: Vec<BookedWait>,
     pub(super) faults: Vec<Fault>,
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Second {
 
 /// The time from a client's first attempt to its answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wait {
+pub(super) struct BookedWait {
     began: Duration,
     ended: Duration,
 }
@@ -141,7 +141,7 @@ impl Book {
 
     /// Notes that a client which began to ask at `began` has an answer.
     pub(super) fn waited(&mut self, began: Instant) {
-        let wait = Wait {
+        let wait = BookedWait {
             began: began - self.began,
             ended: self.elapsed(),
         };
@@ -194,15 +194,15 @@ mod tests {
         let mut book = Book::new(false);
         let [s1, s2, s5, s9] = [1, 2, 5, 9].map(Duration::from_secs);
         book.waits = vec![
-            Wait {
+            BookedWait {
                 began: Duration::ZERO,
                 ended: s1,
             },
-            Wait {
+            BookedWait {
                 began: s1,
                 ended: s5,
             },
-            Wait {
+            BookedWait {
                 began: s5,
                 ended: s9,
             },

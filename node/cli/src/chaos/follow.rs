@@ -1,6 +1,6 @@
 //! A subscriber beside the clients: it must be told every acknowledged value, each once.
 
-use super::Shared;
+use super::SharedBook;
 use crate::Failed;
 use doyen::{DatabaseChange, What};
 use std::cell::RefCell;
@@ -84,7 +84,7 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Subscribes to all keys that clients use.
-    pub(super) async fn start(client: &doyen::Node, book: &Shared) -> Result<Self, Failed> {
+    pub(super) async fn start(client: &doyen::Node, book: &SharedBook) -> Result<Self, Failed> {
         let subscribe = client.database().subscribe().prefix("chaos:");
         let mut changes = subscribe
             .await

@@ -2,7 +2,7 @@
 //! operation is recorded. Some keys are fields of hashes, which are large or small, and some are used
 //! by scripts and transactions. To those who judge, each of these is a key like others.
 
-use super::Shared;
+use super::SharedBook;
 use super::follow::{Followed, Follower, Told};
 use super::locks::{Callers, Locks};
 use super::near::{Near, Watcher};
@@ -10,7 +10,7 @@ use crate::Failed;
 use doyen::Database;
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use doyen::testkit::linear::{Answer, Call};
-use doyen::testkit::{Cluster, History, Pending};
+use doyen::testkit::{Cluster, History, PendingCall};
 use doyen::{Error, Happened};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -48,7 +48,7 @@ const TRIES: u32 = 50;
 pub(super) const READER: u32 = u32::MAX;
 
 /// The running clients.
-pub(super) struct Load {
+pub(super) struct ChaosLoad {
     running: Rc<Cell<bool>>,
     tasks: Vec<JoinHandle<()>>,
     native: doyen::Node,
@@ -62,7 +62,7 @@ pub(super) struct Load {
 /// State that all clients share.
 #[derive(Clone)]
 struct Common {
-    book: Shared,
+    book: SharedBook,
     history: History,
     keys: Rc<RefCell<Vec<(u32, usize)>>>,
     running: Rc<Cell<bool>>,
@@ -71,10 +71,10 @@ struct Common {
     pace: Duration,
 }
 
-impl Load {
+impl ChaosLoad {
     /// Connects the native clients and starts all clients.
     pub(super) async fn start(
-        book: &Shared,
+        book: &SharedBook,
         history: &History,
         cluster: &Cluster,
         rate: u32,
@@ -154,7 +154,7 @@ async fn native(cluster: &Cluster) -> Result<doyen::Node, Failed> {
 }
 
 /// The outcome of an operation.
-enum Outcome {
+enum LoadOutcome {
     Answered(Answer),
     Unknown,
     NotDone,
@@ -180,7 +180,7 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
         let pending = common.history.call(key.clone(), id, call.clone());
         let outcome = asker.ask(&place, &call).await;
         let excused = excused || asker.is_excused(&common.book);
-        let answered = matches!(outcome, Outcome::Answered(_));
+        let answered = matches!(outcome, LoadOutcome::Answered(_));
         // A string is told with its value.
         if answered
             && place.hash().is_none()
@@ -210,7 +210,7 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
 
 impl Common {
     /// A random place. Native clients use no fields.
-    fn place(&self, rng: &mut ChaCha8Rng, native: bool) -> Place {
+    fn place(&self, rng: &mut ChaCha8Rng, native: bool) -> KeyPlace {
         let fields = COUNTERS..COUNTERS + FIELDS;
         let slot = loop {
             let slot = rng.random_range(0..KEYS);
@@ -224,21 +224,21 @@ impl Common {
             (*generation, *used) = (*generation + 1, 0);
         }
         *used += 1;
-        Place::of(&format!("chaos:{slot}:{generation}"))
+        KeyPlace::of(&format!("chaos:{slot}:{generation}"))
     }
 
-    fn note(&self, pending: Pending, outcome: Outcome) {
+    fn note(&self, pending: PendingCall, outcome: LoadOutcome) {
         let mut book = self.book.borrow_mut();
         match outcome {
-            Outcome::Answered(answer) => {
+            LoadOutcome::Answered(answer) => {
                 book.second.answered += 1;
                 pending.answered(answer);
             }
-            Outcome::Unknown => {
+            LoadOutcome::Unknown => {
                 book.second.unknown += 1;
                 pending.unknown();
             }
-            Outcome::NotDone => {
+            LoadOutcome::NotDone => {
                 book.second.refused += 1;
                 pending.refused();
             }
@@ -247,13 +247,13 @@ impl Common {
 }
 
 /// What an operation is about: a key, or a field of a hash.
-struct Place {
+struct KeyPlace {
     /// Its name, which is the key or the field.
     name: String,
     slot: usize,
 }
 
-impl Place {
+impl KeyPlace {
     /// The place of this name, which holds its slot.
     fn of(name: &str) -> Self {
         let slot = name.split(':').nth(1).and_then(|slot| slot.parse().ok());
@@ -316,7 +316,7 @@ impl Place {
 }
 
 impl Asker {
-    fn choose(&self, rng: &mut ChaCha8Rng, place: &Place, value: String) -> Call {
+    fn choose(&self, rng: &mut ChaCha8Rng, place: &KeyPlace, value: String) -> Call {
         let mut value = value.into_bytes();
         let native = matches!(self, Self::Native(_));
         let counter = place.is_counter();
@@ -342,7 +342,7 @@ impl Asker {
         }
     }
 
-    async fn ask(&mut self, place: &Place, call: &Call) -> Outcome {
+    async fn ask(&mut self, place: &KeyPlace, call: &Call) -> LoadOutcome {
         match self {
             Self::Resp(resp) => resp.ask(place, call).await,
             Self::Native(database) => ask_native(database, &place.name, call).await,
@@ -350,7 +350,7 @@ impl Asker {
     }
 
     /// Whether the present fault took away the node that this client talks to.
-    fn is_excused(&self, book: &Shared) -> bool {
+    fn is_excused(&self, book: &SharedBook) -> bool {
         match self {
             Self::Resp(Resp {
                 connection: Some((node, _)),
@@ -368,12 +368,12 @@ impl Asker {
     }
 }
 
-async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
+async fn ask_native(database: &Database, key: &str, call: &Call) -> LoadOutcome {
     let key = key.to_owned();
     let written = |written: Result<Answer, Error>| match written {
-        Ok(answer) => Outcome::Answered(answer),
-        Err(e) if e.happened() != Happened::No => Outcome::Unknown,
-        Err(_) => Outcome::NotDone,
+        Ok(answer) => LoadOutcome::Answered(answer),
+        Err(e) if e.happened() != Happened::No => LoadOutcome::Unknown,
+        Err(_) => LoadOutcome::NotDone,
     };
     match call {
         Call::Set(value) => written(database.set(key, value.clone()).await.map(|()| Answer::Ok)),
@@ -385,9 +385,9 @@ async fn ask_native(database: &Database, key: &str, call: &Call) -> Outcome {
         ),
         // `choose` gives it no other call.
         _ => match database.get(key).await {
-            Ok(Some(value)) => Outcome::Answered(Answer::Bulk(value.to_vec())),
-            Ok(None) => Outcome::Answered(Answer::Nil),
-            Err(_) => Outcome::NotDone,
+            Ok(Some(value)) => LoadOutcome::Answered(Answer::Bulk(value.to_vec())),
+            Ok(None) => LoadOutcome::Answered(Answer::Nil),
+            Err(_) => LoadOutcome::NotDone,
         },
     }
 }
@@ -398,50 +398,50 @@ fn words(command: &[Vec<u8>]) -> Vec<&[u8]> {
 
 /// A client with one connection at a time, to one node after the other.
 struct Resp {
-    book: Shared,
+    book: SharedBook,
     turn: usize,
     /// The number of the node, and the connection.
     connection: Option<(usize, RespClient)>,
 }
 
 impl Resp {
-    async fn ask(&mut self, place: &Place, call: &Call) -> Outcome {
+    async fn ask(&mut self, place: &KeyPlace, call: &Call) -> LoadOutcome {
         let Some(client) = self.connected().await else {
-            return Outcome::NotDone;
+            return LoadOutcome::NotDone;
         };
         let commands = place.commands(call);
         let Some((last, before)) = commands.split_last() else {
-            return Outcome::NotDone;
+            return LoadOutcome::NotDone;
         };
         for command in before {
             let reply = tokio::time::timeout(ANSWER_MAX, client.command(&words(command))).await;
             // Nothing is done before EXEC.
             if !matches!(reply, Ok(Ok(Reply::Simple(_)))) {
                 self.connection = None;
-                return Outcome::NotDone;
+                return LoadOutcome::NotDone;
             }
         }
         match tokio::time::timeout(ANSWER_MAX, client.command(&words(last))).await {
-            Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => Outcome::NotDone,
+            Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => LoadOutcome::NotDone,
             Ok(Ok(Reply::Int(0 | 1))) if place.hash().is_some() && *call != Call::Delete => {
-                Outcome::Answered(Answer::Ok)
+                LoadOutcome::Answered(Answer::Ok)
             }
             Ok(Ok(Reply::Array(mut replies))) if !before.is_empty() && replies.len() == 2 => {
-                Outcome::Answered(match replies.swap_remove(0) {
+                LoadOutcome::Answered(match replies.swap_remove(0) {
                     Reply::Nil => Answer::Nil,
                     Reply::Bulk(value) => Answer::Bulk(value),
                     other => Answer::Bulk(format!("{other:?}").into_bytes()),
                 })
             }
-            Ok(Ok(Reply::Simple(_))) => Outcome::Answered(Answer::Ok),
-            Ok(Ok(Reply::Nil)) => Outcome::Answered(Answer::Nil),
-            Ok(Ok(Reply::Int(n))) => Outcome::Answered(Answer::Int(n)),
-            Ok(Ok(Reply::Bulk(value))) => Outcome::Answered(Answer::Bulk(value)),
-            Ok(Ok(Reply::Error(text))) if text.starts_with("UNKNOWN") => Outcome::Unknown,
+            Ok(Ok(Reply::Simple(_))) => LoadOutcome::Answered(Answer::Ok),
+            Ok(Ok(Reply::Nil)) => LoadOutcome::Answered(Answer::Nil),
+            Ok(Ok(Reply::Int(n))) => LoadOutcome::Answered(Answer::Int(n)),
+            Ok(Ok(Reply::Bulk(value))) => LoadOutcome::Answered(Answer::Bulk(value)),
+            Ok(Ok(Reply::Error(text))) if text.starts_with("UNKNOWN") => LoadOutcome::Unknown,
             // A malformed answer becomes one that no order of events explains.
-            Ok(Ok(Reply::Error(text))) => Outcome::Answered(Answer::Bulk(text.into_bytes())),
-            Ok(Ok(Reply::Array(_))) => Outcome::Answered(Answer::Bulk(b"an array".to_vec())),
-            Ok(Err(_)) | Err(_) => Outcome::Unknown,
+            Ok(Ok(Reply::Error(text))) => LoadOutcome::Answered(Answer::Bulk(text.into_bytes())),
+            Ok(Ok(Reply::Array(_))) => LoadOutcome::Answered(Answer::Bulk(b"an array".to_vec())),
+            Ok(Err(_)) | Err(_) => LoadOutcome::Unknown,
         }
     }
 
@@ -468,7 +468,7 @@ impl Resp {
 
 /// Reads every key back, through one node after the other until one answers. Returns the number of
 /// keys without an answer.
-pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
+pub(super) async fn read_back(book: &SharedBook, history: &History) -> u64 {
     let mut reader = Resp {
         book: book.clone(),
         turn: 0,
@@ -479,7 +479,8 @@ pub(super) async fn read_back(book: &Shared, history: &History) -> u64 {
         let mut read = false;
         for _ in 0..TRIES {
             let pending = history.call(key.clone(), READER, Call::Get);
-            if let Outcome::Answered(answer) = reader.ask(&Place::of(&key), &Call::Get).await {
+            if let LoadOutcome::Answered(answer) = reader.ask(&KeyPlace::of(&key), &Call::Get).await
+            {
                 pending.answered(answer);
                 read = true;
                 break;
@@ -527,10 +528,10 @@ mod tests {
         let (mut resp, history) = (client_of(answers).await, History::new());
         for call in calls {
             let pending = history.call("key", 1, call.clone());
-            match resp.ask(&Place::of("key"), &call).await {
-                Outcome::Answered(answer) => pending.answered(answer),
-                Outcome::Unknown => pending.unknown(),
-                Outcome::NotDone => pending.refused(),
+            match resp.ask(&KeyPlace::of("key"), &call).await {
+                LoadOutcome::Answered(answer) => pending.answered(answer),
+                LoadOutcome::Unknown => pending.unknown(),
+                LoadOutcome::NotDone => pending.refused(),
             }
         }
         history

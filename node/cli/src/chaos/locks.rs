@@ -7,7 +7,7 @@
 
 mod judge;
 
-use super::Shared;
+use super::SharedBook;
 use crate::Failed;
 use doyen::{Error, Grant, Happened, Lock, Map, Node};
 pub(super) use judge::Locks;
@@ -62,14 +62,14 @@ struct Contended {
     key: u64,
     permits: u16,
     seen: RefCell<Seen>,
-    book: Shared,
+    book: SharedBook,
 }
 
 impl Callers {
     /// Begins to acquire, at each of these clients, while `running`.
     pub(super) async fn start(
         clients: &[Node],
-        book: &Shared,
+        book: &SharedBook,
         running: &Rc<Cell<bool>>,
         seed: u64,
     ) -> Result<Self, Failed> {
@@ -102,7 +102,7 @@ impl Callers {
             });
             for caller in 0..CALLERS {
                 let own = seed.rotate_left(48) ^ (key * CALLERS + caller);
-                let caller = Caller {
+                let caller = LockCaller {
                     lock: contended.lock(caller).clone(),
                     of: contended.clone(),
                     running: running.clone(),
@@ -220,14 +220,14 @@ impl Contended {
 }
 
 /// A task that acquires.
-struct Caller {
+struct LockCaller {
     of: Rc<Contended>,
     lock: Lock,
     running: Rc<Cell<bool>>,
     rng: ChaCha8Rng,
 }
 
-impl Caller {
+impl LockCaller {
     async fn run(mut self) {
         while self.running.get() {
             let draw = self.rng.random_range(0..100);

@@ -1,7 +1,7 @@
 //! The report as one page: a timeline of faults, throughput and failures, and tables. The page
 //! needs no scripts and no other files.
 
-use super::report::{FaultReport, Report};
+use super::report::{ChaosReport, FaultReport};
 use std::fmt::Write;
 
 /// Width of the timeline, in its own units.
@@ -44,7 +44,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere }
 ";
 
 /// The whole page.
-pub(super) fn page(report: &Report) -> String {
+pub(super) fn page(report: &ChaosReport) -> String {
     let mut out = String::new();
     let verdict = if report.holds() {
         ("good", "All checks passed.")
@@ -116,7 +116,7 @@ pub(super) fn page(report: &Report) -> String {
     out
 }
 
-fn timeline(out: &mut String, report: &Report) {
+fn timeline(out: &mut String, report: &ChaosReport) {
     let seconds = report.seconds.max(report.timeline.len() as f64).max(1.0);
     let x = |at: f64| at.min(seconds) / seconds * WIDTH;
     let top = ROW * ROWS as f64 + GAP;
@@ -244,7 +244,7 @@ fn at_end(x: f64) -> bool {
 
 fn bars(
     out: &mut String,
-    report: &Report,
+    report: &ChaosReport,
     base: f64,
     height: f64,
     most: u64,
@@ -274,7 +274,7 @@ fn bars(
     );
 }
 
-fn kinds(out: &mut String, report: &Report) {
+fn kinds(out: &mut String, report: &ChaosReport) {
     out.push_str(
         "<h2>By kind</h2><div class=\"wide\"><table><tr class=\"spread\"><th><th>\
          <th colspan=\"3\">longest wait of a client, s<th colspan=\"3\">safe again after, s</tr>\
@@ -357,7 +357,7 @@ mod tests {
             safe: true,
             cut_short: false,
         });
-        let mut report = Report::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new());
+        let mut report = ChaosReport::new(&book, 7, 3, 1, Duration::from_secs(4), Vec::new());
         (report.locks.grants, report.locks.crowded) = (40, 2);
         report.locks.violations = vec!["lock: 2 holders".into()];
         let page = page(&report);

@@ -23,7 +23,7 @@ pub(super) const MEMBERS_MIN: usize = 3;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FaultKind {
     Kill,
     KillCoordinator,
     KillTwo,
@@ -47,30 +47,30 @@ pub(super) enum Kind {
 }
 
 /// Every kind, and how often it comes.
-const KINDS: [(Kind, u32); 20] = [
-    (Kind::Kill, 4),
-    (Kind::KillCoordinator, 3),
-    (Kind::KillTwo, 2),
-    (Kind::Pause, 4),
-    (Kind::Restart, 3),
-    (Kind::Join, 3),
-    (Kind::Leave, 3),
-    (Kind::CutOneWay, 3),
-    (Kind::CutPair, 3),
-    (Kind::CutPlane, 3),
-    (Kind::Isolate, 3),
-    (Kind::Mute, 2),
-    (Kind::Deafen, 2),
-    (Kind::Loss, 2),
-    (Kind::Delay, 2),
-    (Kind::Duplicate, 1),
-    (Kind::Reorder, 1),
-    (Kind::Corrupt, 2),
-    (Kind::Bandwidth, 1),
-    (Kind::BlackHole, 1),
+const KINDS: [(FaultKind, u32); 20] = [
+    (FaultKind::Kill, 4),
+    (FaultKind::KillCoordinator, 3),
+    (FaultKind::KillTwo, 2),
+    (FaultKind::Pause, 4),
+    (FaultKind::Restart, 3),
+    (FaultKind::Join, 3),
+    (FaultKind::Leave, 3),
+    (FaultKind::CutOneWay, 3),
+    (FaultKind::CutPair, 3),
+    (FaultKind::CutPlane, 3),
+    (FaultKind::Isolate, 3),
+    (FaultKind::Mute, 2),
+    (FaultKind::Deafen, 2),
+    (FaultKind::Loss, 2),
+    (FaultKind::Delay, 2),
+    (FaultKind::Duplicate, 1),
+    (FaultKind::Reorder, 1),
+    (FaultKind::Corrupt, 2),
+    (FaultKind::Bandwidth, 1),
+    (FaultKind::BlackHole, 1),
 ];
 
-impl Kind {
+impl FaultKind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
@@ -115,18 +115,18 @@ impl Kind {
 
 /// Draws the faults.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ChaosPlan {
     seed: u64,
     number: u64,
     /// Kinds that have not come yet: every kind comes once before any comes twice.
-    first: VecDeque<Kind>,
+    first: VecDeque<FaultKind>,
 }
 
 /// A planned fault. Each has random numbers of its own, so the course of one fault does not change
 /// the next.
 #[derive(Debug)]
 pub(super) struct Episode {
-    pub(super) kind: Kind,
+    pub(super) kind: FaultKind,
     /// The quiet time before it.
     pub(super) calm: Duration,
     /// Its length.
@@ -148,14 +148,14 @@ pub(super) struct Aim {
     pub(super) text: String,
 }
 
-impl Plan {
+impl ChaosPlan {
     pub(super) fn new(seed: u64, nodes: usize) -> Self {
-        let mut first: Vec<Kind> = KINDS.iter().map(|(kind, _)| *kind).collect();
+        let mut first: Vec<FaultKind> = KINDS.iter().map(|(kind, _)| *kind).collect();
         first.shuffle(&mut randomness(seed, 0));
         // With three nodes, a fourth must join before one may leave.
         let (join, leave) = (
-            first.iter().position(|k| *k == Kind::Join),
-            first.iter().position(|k| *k == Kind::Leave),
+            first.iter().position(|k| *k == FaultKind::Join),
+            first.iter().position(|k| *k == FaultKind::Leave),
         );
         if let (Some(join), Some(leave)) = (join, leave)
             && (leave < join) == (nodes <= MEMBERS_MIN)
@@ -198,7 +198,7 @@ fn randomness(seed: u64, stream: u64) -> ChaCha8Rng {
     rng
 }
 
-fn draw(rng: &mut ChaCha8Rng) -> Kind {
+fn draw(rng: &mut ChaCha8Rng) -> FaultKind {
     let mut at = rng.random_range(0..KINDS.iter().map(|(_, weight)| weight).sum());
     for (kind, weight) in KINDS {
         if at < weight {
@@ -206,7 +206,7 @@ fn draw(rng: &mut ChaCha8Rng) -> Kind {
         }
         at -= weight;
     }
-    Kind::Kill
+    FaultKind::Kill
 }
 
 /// Mostly short, sometimes long.
@@ -216,36 +216,36 @@ fn span(rng: &mut ChaCha8Rng) -> Duration {
 }
 
 /// The faults of links. A kind that has none gets mildly bad links now and then.
-fn links(kind: Kind, bad: bool, rng: &mut ChaCha8Rng) -> Faults {
+fn links(kind: FaultKind, bad: bool, rng: &mut ChaCha8Rng) -> Faults {
     let none = Faults::NONE;
     let ms = |rng: &mut ChaCha8Rng, from, to| Duration::from_millis(rng.random_range(from..to));
     match kind {
-        Kind::Loss => Faults {
+        FaultKind::Loss => Faults {
             loss: rng.random_range(0.05..0.3),
             ..none
         },
-        Kind::Delay => Faults {
+        FaultKind::Delay => Faults {
             delay: ms(rng, 5, 60),
             jitter: ms(rng, 1, 60),
             ..none
         },
-        Kind::Duplicate => Faults {
+        FaultKind::Duplicate => Faults {
             duplicate: rng.random_range(0.2..1.0),
             ..none
         },
-        Kind::Reorder => Faults {
+        FaultKind::Reorder => Faults {
             reorder: rng.random_range(0.1..0.5),
             ..none
         },
-        Kind::Corrupt => Faults {
+        FaultKind::Corrupt => Faults {
             corrupt: rng.random_range(0.05..0.3),
             ..none
         },
-        Kind::Bandwidth => Faults {
+        FaultKind::Bandwidth => Faults {
             bytes_per_second: Some(rng.random_range(200_000..1_000_000)),
             ..none
         },
-        Kind::BlackHole => Faults {
+        FaultKind::BlackHole => Faults {
             datagram_bytes_max: Some(rng.random_range(1200..1500)),
             ..none
         },
@@ -270,17 +270,17 @@ pub(super) async fn aim(episode: &mut Episode, cluster: &Cluster) -> Result<Aim,
         Plane::Data
     };
     match episode.kind {
-        Kind::Join if count >= MEMBERS_MAX => {
+        FaultKind::Join if count >= MEMBERS_MAX => {
             return Err(format!(
                 "there are {count} members already, and a further one would not vote"
             ));
         }
-        Kind::Leave if count <= MEMBERS_MIN => {
+        FaultKind::Leave if count <= MEMBERS_MIN => {
             return Err(format!(
                 "there are only {count} members, and no fewer may stay"
             ));
         }
-        Kind::KillCoordinator => {
+        FaultKind::KillCoordinator => {
             let coordinator = cluster
                 .coordinator()
                 .await
@@ -347,18 +347,18 @@ fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> 
     let percent = |share: f64| format!("{:.0} % of all datagrams", share * 100.0);
     let milliseconds = |d: Duration| d.as_millis();
     let mut text = match episode.kind {
-        Kind::Kill => format!("SIGKILL to {a}, back {seconds:.1} s later"),
-        Kind::KillCoordinator => {
+        FaultKind::Kill => format!("SIGKILL to {a}, back {seconds:.1} s later"),
+        FaultKind::KillCoordinator => {
             format!("SIGKILL to {a}, the coordinator, back {seconds:.1} s later")
         }
-        Kind::KillTwo => format!("SIGKILL to {a} and {b}, back {seconds:.1} s later"),
-        Kind::Pause => format!("SIGSTOP to {a} for {seconds:.1} s"),
-        Kind::Restart => format!("{a} leaves in order and comes back {seconds:.1} s later"),
-        Kind::Join => "a new node joins".into(),
-        Kind::Leave => format!("{a} leaves in order, for good"),
-        Kind::CutOneWay => format!("nothing passes from {a} to {b} for {seconds:.1} s"),
-        Kind::CutPair => format!("nothing passes between {a} and {b} for {seconds:.1} s"),
-        Kind::CutPlane => {
+        FaultKind::KillTwo => format!("SIGKILL to {a} and {b}, back {seconds:.1} s later"),
+        FaultKind::Pause => format!("SIGSTOP to {a} for {seconds:.1} s"),
+        FaultKind::Restart => format!("{a} leaves in order and comes back {seconds:.1} s later"),
+        FaultKind::Join => "a new node joins".into(),
+        FaultKind::Leave => format!("{a} leaves in order, for good"),
+        FaultKind::CutOneWay => format!("nothing passes from {a} to {b} for {seconds:.1} s"),
+        FaultKind::CutPair => format!("nothing passes between {a} and {b} for {seconds:.1} s"),
+        FaultKind::CutPlane => {
             let port = if plane == Plane::Control {
                 "control"
             } else {
@@ -366,34 +366,36 @@ fn told(episode: &Episode, nodes: &[usize], plane: Plane, cluster: &Cluster) -> 
             };
             format!("nothing passes between the {port} ports of {a} and {b} for {seconds:.1} s")
         }
-        Kind::Isolate => format!("nothing passes between {a} and all others for {seconds:.1} s"),
-        Kind::Mute => format!("nothing passes from {a} to all others for {seconds:.1} s"),
-        Kind::Deafen => format!("nothing passes from all others to {a} for {seconds:.1} s"),
-        Kind::Loss => format!("{} are lost for {seconds:.1} s", percent(links.loss)),
-        Kind::Delay => {
+        FaultKind::Isolate => {
+            format!("nothing passes between {a} and all others for {seconds:.1} s")
+        }
+        FaultKind::Mute => format!("nothing passes from {a} to all others for {seconds:.1} s"),
+        FaultKind::Deafen => format!("nothing passes from all others to {a} for {seconds:.1} s"),
+        FaultKind::Loss => format!("{} are lost for {seconds:.1} s", percent(links.loss)),
+        FaultKind::Delay => {
             let (least, most) = (
                 milliseconds(links.delay),
                 milliseconds(links.delay + links.jitter),
             );
             format!("every datagram takes {least} to {most} ms for {seconds:.1} s")
         }
-        Kind::Duplicate => format!(
+        FaultKind::Duplicate => format!(
             "{} arrive twice for {seconds:.1} s",
             percent(links.duplicate)
         ),
-        Kind::Reorder => format!(
+        FaultKind::Reorder => format!(
             "{} are overtaken for {seconds:.1} s",
             percent(links.reorder)
         ),
-        Kind::Corrupt => format!(
+        FaultKind::Corrupt => format!(
             "in {} a bit is flipped for {seconds:.1} s",
             percent(links.corrupt)
         ),
-        Kind::Bandwidth => format!(
+        FaultKind::Bandwidth => format!(
             "{} kB/s a link for {seconds:.1} s",
             links.bytes_per_second.unwrap_or_default() / 1000
         ),
-        Kind::BlackHole => {
+        FaultKind::BlackHole => {
             format!(
                 "datagrams above {} bytes vanish for {seconds:.1} s",
                 links.datagram_bytes_max.unwrap_or_default()
@@ -413,13 +415,13 @@ impl Episode {
     fn under_bad_links(&self) -> bool {
         let own = matches!(
             self.kind,
-            Kind::Loss
-                | Kind::Delay
-                | Kind::Duplicate
-                | Kind::Reorder
-                | Kind::Corrupt
-                | Kind::Bandwidth
-                | Kind::BlackHole
+            FaultKind::Loss
+                | FaultKind::Delay
+                | FaultKind::Duplicate
+                | FaultKind::Reorder
+                | FaultKind::Corrupt
+                | FaultKind::Bandwidth
+                | FaultKind::BlackHole
         );
         !own && !self.links.is_none()
     }
@@ -429,8 +431,8 @@ impl Episode {
 mod tests {
     use super::*;
 
-    fn told(seed: u64, nodes: usize, count: usize) -> Vec<(Kind, Duration, Duration, Faults)> {
-        let mut plan = Plan::new(seed, nodes);
+    fn told(seed: u64, nodes: usize, count: usize) -> Vec<(FaultKind, Duration, Duration, Faults)> {
+        let mut plan = ChaosPlan::new(seed, nodes);
         (0..count)
             .map(|_| plan.next())
             .map(|e| (e.kind, e.calm, e.span, e.links))
@@ -446,7 +448,7 @@ mod tests {
     #[test]
     fn every_kind_comes_before_any_comes_again() {
         for seed in 0..20 {
-            let kinds: Vec<Kind> = told(seed, 5, KINDS.len()).iter().map(|e| e.0).collect();
+            let kinds: Vec<FaultKind> = told(seed, 5, KINDS.len()).iter().map(|e| e.0).collect();
             assert!(
                 KINDS.iter().all(|(kind, _)| kinds.contains(kind)),
                 "{kinds:?}"
@@ -457,9 +459,9 @@ mod tests {
     #[test]
     fn with_three_nodes_one_joins_before_one_leaves() {
         for seed in 0..20 {
-            let kinds: Vec<Kind> = told(seed, 3, KINDS.len()).iter().map(|e| e.0).collect();
+            let kinds: Vec<FaultKind> = told(seed, 3, KINDS.len()).iter().map(|e| e.0).collect();
             let at = |kind| kinds.iter().position(|k| *k == kind);
-            assert!(at(Kind::Join) < at(Kind::Leave), "{kinds:?}");
+            assert!(at(FaultKind::Join) < at(FaultKind::Leave), "{kinds:?}");
         }
     }
 }

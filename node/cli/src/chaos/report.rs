@@ -30,7 +30,7 @@ locks: grants, of which some were lost before they were given back; fenced, late
 
 /// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
-pub(super) struct Report {
+pub(super) struct ChaosReport {
     pub(super) seed: u64,
     pub(super) nodes: u8,
     pub(super) backups: u8,
@@ -62,40 +62,12 @@ pub(super) struct Report {
     pub(super) unhealed: Option<String>,
     /// The directory of the logs, if something is wrong.
     pub(super) logs: Option<String>,
-    pub(super) datagrams: Datagrams,
+    /// What the relays did to datagrams.
+    pub(super) datagrams: DatagramCounts,
     pub(super) kinds: Vec<KindReport>,
     pub(super) faults: Vec<FaultReport>,
     pub(super) timeline: Vec<Second>,
     pub(super) violations: Vec<String>,
-}
-
-/// What the relays did to datagrams.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Datagrams {
-    received: u64,
-    dropped: u64,
-    duplicated: u64,
-    corrupted: u64,
-    delayed: u64,
-}
-
-impl From<DatagramCounts> for Datagrams {
-    fn from(counts: DatagramCounts) -> Self {
-        let DatagramCounts {
-            received,
-            dropped,
-            duplicated,
-            corrupted,
-            delayed,
-        } = counts;
-        Self {
-            received,
-            dropped,
-            duplicated,
-            corrupted,
-            delayed,
-        }
-    }
 }
 
 /// All faults of one kind that were not cut short.
@@ -150,7 +122,7 @@ impl Spread {
     }
 }
 
-impl Report {
+impl ChaosReport {
     pub(super) fn new(
         book: &Book,
         seed: u64,
@@ -163,7 +135,7 @@ impl Report {
         for fault in book.faults.iter().filter(|f| !f.cut_short) {
             kinds.entry(&fault.kind).or_default().push(fault);
         }
-        let count = |what: Verdict| violations.iter().filter(|v| verdict(v) == what).count();
+        let count = |what: ChaosVerdict| violations.iter().filter(|v| verdict(v) == what).count();
         Self {
             seed,
             nodes,
@@ -174,17 +146,17 @@ impl Report {
             unknown: book.total(|s| s.unknown),
             refused: book.total(|s| s.refused),
             keys: 0,
-            lost: count(Verdict::Lost),
-            stale: count(Verdict::Stale),
-            unexplained: count(Verdict::Unexplained),
-            undecided: count(Verdict::Undecided),
+            lost: count(ChaosVerdict::Lost),
+            stale: count(ChaosVerdict::Stale),
+            unexplained: count(ChaosVerdict::Unexplained),
+            undecided: count(ChaosVerdict::Undecided),
             unread: 0,
             told: Told::default(),
             near: Near::default(),
             locks: Locks::default(),
             unhealed: None,
             logs: None,
-            datagrams: Datagrams::default(),
+            datagrams: DatagramCounts::default(),
             kinds: kinds
                 .into_iter()
                 .map(|(kind, faults)| KindReport {
@@ -269,7 +241,7 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    pub(super) fn add(&mut self, report: &Report) {
+    pub(super) fn add(&mut self, report: &ChaosReport) {
         self.rounds += 1;
         self.hours += report.seconds / 3600.0;
         self.faults += report.whole();
@@ -327,7 +299,7 @@ impl fmt::Display for Sum {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ChaosVerdict {
     Lost,
     Stale,
     Unexplained,
@@ -335,21 +307,21 @@ enum Verdict {
 }
 
 /// If the final reading gives an overwritten value, the write is lost rather than the read stale.
-fn verdict(violation: &Violation) -> Verdict {
+fn verdict(violation: &Violation) -> ChaosVerdict {
     let in_the_end = violation
         .entry
         .as_ref()
         .is_some_and(|entry| entry.client == READER && entry.call == Call::Get);
     match violation.wrong {
-        Wrong::Missing => Verdict::Lost,
-        Wrong::Stale if in_the_end => Verdict::Lost,
-        Wrong::Stale => Verdict::Stale,
-        Wrong::Answer => Verdict::Unexplained,
-        Wrong::Undecided => Verdict::Undecided,
+        Wrong::Missing => ChaosVerdict::Lost,
+        Wrong::Stale if in_the_end => ChaosVerdict::Lost,
+        Wrong::Stale => ChaosVerdict::Stale,
+        Wrong::Answer => ChaosVerdict::Unexplained,
+        Wrong::Undecided => ChaosVerdict::Undecided,
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -371,7 +343,7 @@ impl fmt::Display for Report {
             let spread = |s: &Spread| format!("{:>9.2}{:>9.2}{:>9.2}", s.median, s.p99, s.worst);
             writeln!(f, "{kind:<22}{faults:>6}   {}   {}", spread(u), spread(h))?;
         }
-        let Datagrams {
+        let DatagramCounts {
             received,
             dropped,
             duplicated,
@@ -447,10 +419,10 @@ mod tests {
     use doyen::testkit::History;
     use doyen::testkit::linear::Answer;
 
-    fn report(history: &History) -> Report {
+    fn report(history: &History) -> ChaosReport {
         let mut book = Book::new(false);
         book.second.answered = 1;
-        Report::new(&book, 1, 3, 1, Duration::from_secs(1), history.judge())
+        ChaosReport::new(&book, 1, 3, 1, Duration::from_secs(1), history.judge())
     }
 
     #[test]
@@ -510,7 +482,7 @@ mod tests {
                 ..Fault::begin(&book, "kill", text.into())
             });
         }
-        let report = Report::new(&book, 1, 3, 1, Duration::from_secs(1), Vec::new());
+        let report = ChaosReport::new(&book, 1, 3, 1, Duration::from_secs(1), Vec::new());
         let text = report.to_string();
         assert!(
             text.contains("faults 1 ")

@@ -1,9 +1,9 @@
 //! Carries out a fault and ends it. Afterwards every node runs that should, and the network is
 //! whole. The caller waits until all data is safe.
 
-use super::Shared;
+use super::SharedBook;
 use super::end::End;
-use super::plan::{Aim, Episode, Kind};
+use super::plan::{Aim, Episode, FaultKind};
 use doyen::testkit::{Cluster, TestkitError};
 use std::cell::Cell;
 use std::time::Instant;
@@ -17,7 +17,7 @@ pub(super) async fn strike(
     episode: &Episode,
     aim: &Aim,
     cluster: &mut Cluster,
-    book: &Shared,
+    book: &SharedBook,
     end: &End,
 ) -> Result<bool, TestkitError> {
     let nodes = &aim.nodes;
@@ -35,8 +35,8 @@ pub(super) async fn strike(
     };
     cluster.degrade(episode.links);
     match episode.kind {
-        Kind::Kill | Kind::KillCoordinator | Kind::KillTwo => {
-            let victims = if episode.kind == Kind::KillTwo {
+        FaultKind::Kill | FaultKind::KillCoordinator | FaultKind::KillTwo => {
+            let victims = if episode.kind == FaultKind::KillTwo {
                 vec![a, b]
             } else {
                 vec![a]
@@ -48,52 +48,52 @@ pub(super) async fn strike(
                 cluster.start(victim).await?;
             }
         }
-        Kind::Pause => {
+        FaultKind::Pause => {
             book.borrow_mut().excused.insert(a);
             cluster.pause(a);
             wait.await;
             cluster.resume(a);
         }
-        Kind::Restart => {
+        FaultKind::Restart => {
             leave(cluster, book, a).await?;
             wait.await;
             cluster.start(a).await?;
         }
-        Kind::Leave => leave(cluster, book, a).await?,
-        Kind::Join => drop(cluster.join().await?),
-        Kind::CutOneWay => {
+        FaultKind::Leave => leave(cluster, book, a).await?,
+        FaultKind::Join => drop(cluster.join().await?),
+        FaultKind::CutOneWay => {
             cluster.cut_one_way(a, b);
             wait.await;
         }
-        Kind::CutPair => {
+        FaultKind::CutPair => {
             cluster.cut(a, b);
             wait.await;
         }
-        Kind::CutPlane => {
+        FaultKind::CutPlane => {
             cluster.cut_plane(a, b, aim.plane);
             cluster.cut_plane(b, a, aim.plane);
             wait.await;
         }
-        Kind::Isolate | Kind::Mute | Kind::Deafen => {
+        FaultKind::Isolate | FaultKind::Mute | FaultKind::Deafen => {
             // No other node can serve its clients.
             book.borrow_mut().excused.insert(a);
             for other in others() {
-                if episode.kind != Kind::Deafen {
+                if episode.kind != FaultKind::Deafen {
                     cluster.cut_one_way(a, other);
                 }
-                if episode.kind != Kind::Mute {
+                if episode.kind != FaultKind::Mute {
                     cluster.cut_one_way(other, a);
                 }
             }
             wait.await;
         }
-        Kind::Loss
-        | Kind::Delay
-        | Kind::Duplicate
-        | Kind::Reorder
-        | Kind::Corrupt
-        | Kind::Bandwidth
-        | Kind::BlackHole => wait.await,
+        FaultKind::Loss
+        | FaultKind::Delay
+        | FaultKind::Duplicate
+        | FaultKind::Reorder
+        | FaultKind::Corrupt
+        | FaultKind::Bandwidth
+        | FaultKind::BlackHole => wait.await,
     }
     cluster.heal();
     book.borrow_mut().see(cluster);
@@ -101,7 +101,7 @@ pub(super) async fn strike(
 }
 
 /// Makes a node leave in order; a process that merely ends is an error.
-async fn leave(cluster: &mut Cluster, book: &Shared, node: usize) -> Result<(), TestkitError> {
+async fn leave(cluster: &mut Cluster, book: &SharedBook, node: usize) -> Result<(), TestkitError> {
     // Answers that the node gives while it leaves count. Its absence afterwards does not.
     let left = cluster.stop(node).await;
     book.borrow_mut().excused.insert(node);

@@ -1,7 +1,7 @@
 //! A client: one connection at a time, one write after the other, and a read now and then.
 
-use super::Shared;
-use super::ledger::{Ledger, Verdict};
+use super::SharedScene;
+use super::ledger::{Ledger, LedgerVerdict};
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ const PACE: Duration = Duration::from_micros(500);
 const TRIES: usize = 20;
 
 /// A client, and the writes that the cluster acknowledged to it.
-pub(super) struct Lane {
-    scene: Shared,
+pub(super) struct DemoLane {
+    scene: SharedScene,
     ledger: Ledger,
     /// The node that it talks to; after an error, the next one.
     turn: usize,
@@ -30,7 +30,7 @@ pub(super) struct Lane {
 }
 
 /// The outcome of a command.
-enum Answer {
+enum LaneAnswer {
     Reply(Reply),
     /// The command certainly did not happen.
     NotDone,
@@ -38,8 +38,8 @@ enum Answer {
     Unknown,
 }
 
-impl Lane {
-    pub(super) fn new(number: usize, scene: Shared) -> Self {
+impl DemoLane {
+    pub(super) fn new(number: usize, scene: SharedScene) -> Self {
         Self {
             scene,
             ledger: Ledger::new(number, KEYS),
@@ -62,23 +62,23 @@ impl Lane {
     async fn write(&mut self) {
         let (at, key, sequence, value) = self.ledger.next();
         match self.command(&[b"SET", key.as_bytes(), &value]).await {
-            Answer::Reply(Reply::Simple(_)) => {
+            LaneAnswer::Reply(Reply::Simple(_)) => {
                 self.ledger.acked(at, sequence);
                 let now = Instant::now();
                 let gap = self.last_ack.map(|last| now - last).unwrap_or_default();
                 self.last_ack = Some(now);
                 self.scene.borrow_mut().acked(gap);
             }
-            Answer::NotDone => tokio::time::sleep(RETRY).await,
+            LaneAnswer::NotDone => tokio::time::sleep(RETRY).await,
             // A malformed answer promises nothing.
-            Answer::Reply(_) | Answer::Unknown => self.ledger.unknown(at, sequence),
+            LaneAnswer::Reply(_) | LaneAnswer::Unknown => self.ledger.unknown(at, sequence),
         }
     }
 
     async fn read(&mut self) {
         let entry = self.ledger.to_read().clone();
         if let Some(read) = self.get(&entry.key).await {
-            let stale = entry.judge(read.as_deref()) == Verdict::Missing;
+            let stale = entry.judge(read.as_deref()) == LedgerVerdict::Missing;
             self.scene.borrow_mut().read(stale);
         }
     }
@@ -94,7 +94,7 @@ impl Lane {
             .collect();
         let mut lost = 0;
         for entry in &entries {
-            let mut verdict = Verdict::Missing;
+            let mut verdict = LedgerVerdict::Missing;
             for _ in 0..TRIES {
                 if let Some(read) = self.get(&entry.key).await {
                     verdict = entry.judge(read.as_deref());
@@ -103,7 +103,7 @@ impl Lane {
                 tokio::time::sleep(RETRY * 10).await;
             }
             // A key that cannot be read back counts as lost.
-            lost += u64::from(verdict == Verdict::Missing);
+            lost += u64::from(verdict == LedgerVerdict::Missing);
         }
         (entries.len() as u64, lost)
     }
@@ -111,29 +111,29 @@ impl Lane {
     /// `None`: no answer.
     async fn get(&mut self, key: &str) -> Option<Option<Vec<u8>>> {
         match self.command(&[b"GET", key.as_bytes()]).await {
-            Answer::Reply(Reply::Bulk(value)) => Some(Some(value.to_vec())),
-            Answer::Reply(Reply::Nil) => Some(None),
-            Answer::Reply(_) | Answer::NotDone | Answer::Unknown => None,
+            LaneAnswer::Reply(Reply::Bulk(value)) => Some(Some(value.to_vec())),
+            LaneAnswer::Reply(Reply::Nil) => Some(None),
+            LaneAnswer::Reply(_) | LaneAnswer::NotDone | LaneAnswer::Unknown => None,
         }
     }
 
-    async fn command(&mut self, args: &[&[u8]]) -> Answer {
+    async fn command(&mut self, args: &[&[u8]]) -> LaneAnswer {
         let Some(client) = self.connected().await else {
-            return Answer::NotDone;
+            return LaneAnswer::NotDone;
         };
         match tokio::time::timeout(ANSWER_MAX, client.command(args)).await {
             Ok(Ok(Reply::Error(text))) => {
                 self.client = None;
                 if nothing_happened(&text) {
-                    Answer::NotDone
+                    LaneAnswer::NotDone
                 } else {
-                    Answer::Unknown
+                    LaneAnswer::Unknown
                 }
             }
-            Ok(Ok(reply)) => Answer::Reply(reply),
+            Ok(Ok(reply)) => LaneAnswer::Reply(reply),
             Ok(Err(_)) | Err(_) => {
                 self.client = None;
-                Answer::Unknown
+                LaneAnswer::Unknown
             }
         }
     }

@@ -14,7 +14,7 @@ pub(super) struct Entry {
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum LedgerVerdict {
     /// The read saw every acknowledged write.
     Holds,
     /// The read missed an acknowledged write.
@@ -35,18 +35,18 @@ const VALUE_BYTES: usize = 100;
 
 impl Entry {
     /// Judges a read that began after every write in the ledger was acknowledged.
-    pub(super) fn judge(&self, read: Option<&[u8]>) -> Verdict {
+    pub(super) fn judge(&self, read: Option<&[u8]>) -> LedgerVerdict {
         let sequence = match read {
             None => 0,
             Some(value) => match parse(value) {
                 Some(sequence) => sequence,
-                None => return Verdict::Missing,
+                None => return LedgerVerdict::Missing,
             },
         };
         if sequence == self.acked || self.unknown == Some(sequence) {
-            Verdict::Holds
+            LedgerVerdict::Holds
         } else {
-            Verdict::Missing
+            LedgerVerdict::Missing
         }
     }
 }
@@ -122,17 +122,20 @@ mod tests {
         let mut ledger = Ledger::new(0, 1);
         let (at, _, first, value) = ledger.next();
         ledger.acked(at, first);
-        assert_eq!(ledger.to_read().judge(Some(&value)), Verdict::Holds);
-        assert_eq!(ledger.to_read().judge(None), Verdict::Missing);
+        assert_eq!(ledger.to_read().judge(Some(&value)), LedgerVerdict::Holds);
+        assert_eq!(ledger.to_read().judge(None), LedgerVerdict::Missing);
         let (at, _, second, newer) = ledger.next();
         ledger.acked(at, second);
         assert_eq!(
             ledger.to_read().judge(Some(&value)),
-            Verdict::Missing,
+            LedgerVerdict::Missing,
             "stale"
         );
-        assert_eq!(ledger.to_read().judge(Some(&newer)), Verdict::Holds);
-        assert_eq!(ledger.to_read().judge(Some(b"nonsense")), Verdict::Missing);
+        assert_eq!(ledger.to_read().judge(Some(&newer)), LedgerVerdict::Holds);
+        assert_eq!(
+            ledger.to_read().judge(Some(b"nonsense")),
+            LedgerVerdict::Missing
+        );
     }
 
     #[test]
@@ -144,12 +147,12 @@ mod tests {
         ledger.unknown(at, second);
         let retired: Vec<_> = ledger.entries().filter(|e| e.unknown.is_some()).collect();
         assert_eq!(retired.len(), 1);
-        assert_eq!(retired[0].judge(Some(&old)), Verdict::Holds);
-        assert_eq!(retired[0].judge(Some(&new)), Verdict::Holds);
-        assert_eq!(retired[0].judge(None), Verdict::Missing);
+        assert_eq!(retired[0].judge(Some(&old)), LedgerVerdict::Holds);
+        assert_eq!(retired[0].judge(Some(&new)), LedgerVerdict::Holds);
+        assert_eq!(retired[0].judge(None), LedgerVerdict::Missing);
         assert_eq!(
             ledger.to_read().judge(None),
-            Verdict::Holds,
+            LedgerVerdict::Holds,
             "its successor was never written"
         );
     }

@@ -1,6 +1,6 @@
 //! Watches the cluster as `doyen status` and `doyen table` do, and updates the scene.
 
-use super::Shared;
+use super::SharedScene;
 use doyen::report::status::ClusterReport;
 use doyen::report::table::TableReport;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const ANSWER_MAX: Duration = Duration::from_millis(700);
 const TABLE_EVERY: u32 = 4;
 
 /// Watches until the demo ends.
-pub(super) async fn run(scene: Shared) {
+pub(super) async fn run(scene: SharedScene) {
     let mut turn = 0_usize;
     let mut looks = 0_u32;
     loop {

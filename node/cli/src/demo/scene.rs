@@ -31,7 +31,7 @@ pub(super) struct Scene {
     /// The partitions of the latest table, in order.
     pub(super) cells: Vec<Cell>,
     /// What has happened so far, and when.
-    pub(super) story: Vec<Line>,
+    pub(super) story: Vec<SceneLine>,
     /// Writes acknowledged in each of the latest intervals.
     pub(super) samples: VecDeque<u64>,
     sample: u64,
@@ -73,7 +73,7 @@ pub(super) struct Cell {
 
 /// A line of the story.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct SceneLine {
     pub(super) at: Duration,
     pub(super) mood: Mood,
     pub(super) text: String,
@@ -117,7 +117,7 @@ impl Scene {
 
     pub(super) fn say(&mut self, mood: Mood, text: impl Into<String>) {
         let at = self.elapsed();
-        self.story.push(Line {
+        self.story.push(SceneLine {
             at,
             mood,
             text: text.into(),

@@ -1,7 +1,7 @@
 //! The course of the demo, from the first process to the line of figures.
 
-use super::Shared;
-use super::lane::Lane;
+use super::SharedScene;
+use super::lane::DemoLane;
 use super::nodes::{Nursery, Process};
 use super::observer;
 use super::scene::{Actor, Mood, SAMPLE};
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// The result of the demo.
 #[derive(Debug, Clone)]
-pub(super) struct Verdict {
+pub(super) struct DemoVerdict {
     writes: u64,
     reads: u64,
     lost: u64,
@@ -31,14 +31,14 @@ pub(super) struct Verdict {
     safe_after_join: Duration,
 }
 
-impl Verdict {
+impl DemoVerdict {
     /// Whether every acknowledged write was found, and no read was stale.
     pub(super) const fn holds(&self) -> bool {
         self.lost == 0 && self.stale == 0
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for DemoVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [gap, kill, join] =
             [self.gap_max, self.safe_after_kill, self.safe_after_join].map(|d| d.as_secs_f64());
@@ -61,8 +61,12 @@ impl<T> Drop for Owned<T> {
 }
 
 /// Plays the demo.
-pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdict, Failed> {
-    let mut stage = Stage {
+pub(super) async fn play(
+    nodes: u8,
+    seconds: u16,
+    scene: SharedScene,
+) -> Result<DemoVerdict, Failed> {
+    let mut stage = DemoStage {
         scene: scene.clone(),
         nursery: Nursery::new(nodes)?,
         processes: Vec::new(),
@@ -79,7 +83,11 @@ pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdi
     );
     scene.borrow_mut().under_load = true;
     let lanes: Vec<_> = (0..lanes)
-        .map(|n| Owned(tokio::task::spawn_local(Lane::new(n, scene.clone()).run())))
+        .map(|n| {
+            Owned(tokio::task::spawn_local(
+                DemoLane::new(n, scene.clone()).run(),
+            ))
+        })
         .collect();
     let _sampler = Owned(tokio::task::spawn_local(sample(scene.clone())));
     stage.rest(seconds * 0.25).await?;
@@ -110,7 +118,7 @@ pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdi
     );
     stage.rest(1.0).await?;
     let scene = scene.borrow();
-    Ok(Verdict {
+    Ok(DemoVerdict {
         writes: scene.writes,
         reads: scene.reads,
         lost,
@@ -123,7 +131,7 @@ pub(super) async fn play(nodes: u8, seconds: u16, scene: Shared) -> Result<Verdi
 
 /// Waits until every client has finished its operation, then lets each check its acknowledged
 /// writes.
-async fn read_back(lanes: Vec<Owned<Lane>>) -> Result<(u64, u64), Failed> {
+async fn read_back(lanes: Vec<Owned<DemoLane>>) -> Result<(u64, u64), Failed> {
     let broken =
         |e: tokio::task::JoinError| Failed::new(format!("a client of the demo panicked: {e}"));
     let mut checks = Vec::new();
@@ -140,7 +148,7 @@ async fn read_back(lanes: Vec<Owned<Lane>>) -> Result<(u64, u64), Failed> {
     Ok((keys, lost))
 }
 
-async fn sample(scene: Shared) {
+async fn sample(scene: SharedScene) {
     let mut interval = tokio::time::interval(SAMPLE);
     loop {
         interval.tick().await;
@@ -168,13 +176,13 @@ fn is_oldest(report: &ClusterReport, age: u64) -> bool {
 }
 
 /// The nodes, and the scene that shows them.
-struct Stage {
-    scene: Shared,
+struct DemoStage {
+    scene: SharedScene,
     nursery: Nursery,
     processes: Vec<Process>,
 }
 
-impl Stage {
+impl DemoStage {
     fn act(&self, act: &str) {
         self.scene.borrow_mut().act = act.into();
     }

@@ -2,7 +2,7 @@
 
 mod draw;
 
-use super::Shared;
+use super::SharedScene;
 use crate::{Failed, say};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
@@ -15,14 +15,14 @@ const FIGURES: Duration = Duration::from_secs(1);
 
 /// A terminal, or a stream of lines.
 pub(super) struct View {
-    scene: Shared,
+    scene: SharedScene,
     terminal: Option<DefaultTerminal>,
     /// Lines of the story that were printed already.
     told: usize,
 }
 
 impl View {
-    pub(super) fn open(plain: bool, scene: Shared) -> Result<Self, Failed> {
+    pub(super) fn open(plain: bool, scene: SharedScene) -> Result<Self, Failed> {
         // `try_init` also makes a panic restore the terminal.
         let terminal = if plain {
             None

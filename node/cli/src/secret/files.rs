@@ -25,9 +25,9 @@ const EVERYONE_READS: u32 = 0o644;
 const OWNER_ENTERS: u32 = 0o700;
 
 /// The content of the files that belong together.
-pub(super) struct Set(Vec<(&'static str, u32, Zeroizing<String>)>);
+pub(super) struct SecretFiles(Vec<(&'static str, u32, Zeroizing<String>)>);
 
-impl Set {
+impl SecretFiles {
     /// All files of these members' secrets. The secrets get prefixes, if they have none.
     pub(super) fn derive(secrets: &Secrets) -> Result<Self, Failed> {
         let of = |role| {

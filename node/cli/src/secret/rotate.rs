@@ -15,7 +15,7 @@
 //! and operators need the files of *use* before. So a call makes one step and says what to copy,
 //! also with `--wait`.
 
-use super::files::{AUTHORITY, Alone, CLIENT, MEMBER, OPERATOR, Set, replace};
+use super::files::{AUTHORITY, Alone, CLIENT, MEMBER, OPERATOR, SecretFiles, replace};
 use super::secrets_of;
 use crate::admin::Target;
 use crate::{Failed, say};
@@ -228,7 +228,7 @@ impl Rotate {
             if next.step == Step::None {
                 return self.finish(&next);
             }
-            let beside = Set::derive(&next.secrets)?.replace_beside(&self.secret_file)?;
+            let beside = SecretFiles::derive(&next.secrets)?.replace_beside(&self.secret_file)?;
             replace(&self.secret_file, &next.text())?;
             file = next;
             say(format_args!("{}", done(&file)));

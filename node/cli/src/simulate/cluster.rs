@@ -97,7 +97,7 @@ impl fmt::Display for Event {
 
 /// The nodes at one stage.
 #[derive(Debug, Clone)]
-pub(super) struct Stage {
+pub(super) struct SimulatedStage {
     /// The latest event; empty at the start.
     pub(super) event: String,
     /// The nodes, in order of age.
@@ -170,14 +170,14 @@ impl Cluster {
     ///
     /// # Errors
     /// An event is impossible.
-    pub(super) fn stages(mut self, events: &[Event]) -> Result<Vec<Stage>, EventError> {
-        let mut stages = vec![Stage {
+    pub(super) fn stages(mut self, events: &[Event]) -> Result<Vec<SimulatedStage>, EventError> {
+        let mut stages = vec![SimulatedStage {
             event: String::new(),
             nodes: self.nodes.clone(),
         }];
         for event in events {
             self.apply(event)?;
-            stages.push(Stage {
+            stages.push(SimulatedStage {
                 event: event.to_string(),
                 nodes: self.nodes.clone(),
             });

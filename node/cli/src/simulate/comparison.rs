@@ -1,8 +1,8 @@
 //! Runs one strategy through the stages of a cluster, and counts how it places the keys.
 
-use super::cluster::Stage;
-use super::figures::{Imbalance, Outcome, Tally};
-use super::keys::Keys;
+use super::cluster::SimulatedStage;
+use super::figures::{Imbalance, StrategyOutcome, Tally};
+use super::keys::SimulatedKeys;
 use super::strategy::Strategy;
 use doyen_placement::id::MemberId;
 
@@ -15,11 +15,11 @@ pub(super) const NO_HOLDER: MemberId = MemberId(u64::MAX);
 pub(super) fn run(
     name: &str,
     strategy: &mut dyn Strategy,
-    stages: &[Stage],
-    keys: &Keys,
+    stages: &[SimulatedStage],
+    keys: &SimulatedKeys,
     copies: usize,
     salt: Option<u32>,
-) -> Outcome {
+) -> StrategyOutcome {
     let mut figures = Vec::with_capacity(stages.len());
     let mut before: Vec<MemberId> = Vec::new();
     let mut holders = Vec::with_capacity(copies);
@@ -48,7 +48,7 @@ pub(super) fn run(
     }
     let load_salted =
         salt.and_then(|parts| Some(salted(&*strategy, stages.last()?, keys, copies, parts)));
-    Outcome {
+    StrategyOutcome {
         strategy: name.to_owned(),
         stages: figures,
         load_salted,
@@ -59,8 +59,8 @@ pub(super) fn run(
 
 fn salted(
     strategy: &dyn Strategy,
-    stage: &Stage,
-    keys: &Keys,
+    stage: &SimulatedStage,
+    keys: &SimulatedKeys,
     copies: usize,
     parts: u32,
 ) -> Imbalance {

@@ -1,6 +1,6 @@
 //! The figures of a simulation.
 
-use super::cluster::Stage;
+use super::cluster::SimulatedStage;
 use super::comparison::NO_HOLDER;
 use super::keys::Key;
 use doyen_placement::id::MemberId;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The figures of one strategy.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct StrategyOutcome {
     /// Its name.
     pub(super) strategy: String,
     /// The start, and the stage after each event.
@@ -138,7 +138,11 @@ impl Tally {
         }
     }
 
-    pub(super) fn figures(self, stage: &Stage, from: Option<&[Arc<Member>]>) -> StageFigures {
+    pub(super) fn figures(
+        self,
+        stage: &SimulatedStage,
+        from: Option<&[Arc<Member>]>,
+    ) -> StageFigures {
         let shares = shares(&stage.nodes, self.copies);
         // In a running cluster, some keyspaces may have fewer copies than others.
         let wanted: f64 = shares.values().map(|(_, held)| held).sum();
@@ -255,7 +259,7 @@ mod tests {
         nodes.iter().for_each(|n| tally.add(&key, &[n.id], None));
         tally.add(&key, &nodes.iter().map(|n| n.id).collect::<Vec<_>>(), None);
         let figures = tally.figures(
-            &Stage {
+            &SimulatedStage {
                 event: String::new(),
                 nodes,
             },
@@ -280,7 +284,7 @@ mod tests {
         tally.add(&key(100, 1.0), &[c, a], Some(&[a, b]));
         tally.add(&key(300, 3.0), &[c, b], Some(&[b, c]));
         let figures = tally.figures(
-            &Stage {
+            &SimulatedStage {
                 event: "x".into(),
                 nodes: nodes.clone(),
             },

@@ -1,6 +1,6 @@
 //! Keys from a file. Each line has a key, its bytes, and its number of operations.
 
-use super::keys::{KEYS_MAX, Keys};
+use super::keys::{KEYS_MAX, SimulatedKeys};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -14,14 +14,14 @@ const SIZE_MAX: u64 = 1 << 40;
 ///
 /// # Errors
 /// The file cannot be read, or a line is malformed; the error has the number of the line.
-pub(super) fn read(path: &Path) -> Result<Keys, String> {
+pub(super) fn read(path: &Path) -> Result<SimulatedKeys, String> {
     let file =
         File::open(path).map_err(|e| format!("cannot read --key-file {}: {e}", path.display()))?;
     parse(BufReader::new(file)).map_err(|e| format!("--key-file {}: {e}", path.display()))
 }
 
-fn parse(mut file: impl BufRead) -> Result<Keys, String> {
-    let mut keys = Keys::default();
+fn parse(mut file: impl BufRead) -> Result<SimulatedKeys, String> {
+    let mut keys = SimulatedKeys::default();
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();

@@ -7,7 +7,7 @@ pub(super) const KEYS_MAX: usize = 20_000_000;
 
 /// The names and loads of simulated keys.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Distribution {
+pub(super) enum SimulatedDistribution {
     /// Random names with equal loads.
     Uniform,
     /// Random names; the load of the `n`-th hottest is in proportion to `1 / n^exponent`.
@@ -32,27 +32,27 @@ pub(super) struct Key<'a> {
 
 /// Many keys. All names are in one buffer, so that millions of keys fit.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Keys {
+pub(super) struct SimulatedKeys {
     names: Vec<u8>,
     ends: Vec<usize>,
     sizes: Vec<u64>,
     loads: Vec<f64>,
 }
 
-impl Keys {
+impl SimulatedKeys {
     /// Draws `count` keys from a seed, each of 64 to 4096 bytes. Sizes are spread evenly over the
     /// factors of two.
     #[must_use]
-    pub(super) fn drawn(count: usize, distribution: Distribution, seed: u64) -> Self {
+    pub(super) fn drawn(count: usize, distribution: SimulatedDistribution, seed: u64) -> Self {
         let mut keys = Self::default();
         for number in 0..count.min(KEYS_MAX) as u64 {
             let draw = mixed(seed, number);
             let name = match distribution {
-                Distribution::Uniform | Distribution::Zipf(_) => {
+                SimulatedDistribution::Uniform | SimulatedDistribution::Zipf(_) => {
                     format!("user:{:012}", draw % 1_000_000_000_000)
                 }
-                Distribution::Sequential => format!("order:{number:012}"),
-                Distribution::TimeSeries => {
+                SimulatedDistribution::Sequential => format!("order:{number:012}"),
+                SimulatedDistribution::TimeSeries => {
                     format!(
                         "2026-01-{:02}T{:09}:sensor{:02}",
                         number / 1_000_000_000 + 1,
@@ -62,10 +62,10 @@ impl Keys {
                 }
             };
             let load = match distribution {
-                Distribution::Uniform | Distribution::Sequential => 1.0,
+                SimulatedDistribution::Uniform | SimulatedDistribution::Sequential => 1.0,
                 // Names are drawn at random, so the loads need no shuffling.
-                Distribution::Zipf(exponent) => (number as f64 + 1.0).powf(-exponent),
-                Distribution::TimeSeries => {
+                SimulatedDistribution::Zipf(exponent) => (number as f64 + 1.0).powf(-exponent),
+                SimulatedDistribution::TimeSeries => {
                     (-((count as u64 - 1 - number) as f64) * 50.0 / count as f64).exp2()
                 }
             };
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn a_seed_draws_the_same_keys_again() {
         let names = |seed| {
-            Keys::drawn(100, Distribution::Zipf(0.99), seed)
+            SimulatedKeys::drawn(100, SimulatedDistribution::Zipf(0.99), seed)
                 .iter()
                 .map(|k| (k.name.to_vec(), k.size))
                 .collect::<Vec<_>>()
@@ -158,27 +158,30 @@ mod tests {
     #[test]
     fn loads_follow_the_distribution() {
         let loads = |distribution| {
-            Keys::drawn(1000, distribution, 7)
+            SimulatedKeys::drawn(1000, distribution, 7)
                 .iter()
                 .map(|k| k.load)
                 .collect::<Vec<f64>>()
         };
         assert!(
-            loads(Distribution::Sequential)
+            loads(SimulatedDistribution::Sequential)
                 .iter()
                 .all(|load| *load == 1.0)
         );
-        let zipf = loads(Distribution::Zipf(1.0));
+        let zipf = loads(SimulatedDistribution::Zipf(1.0));
         assert!((zipf[0] / zipf[9] - 10.0).abs() < 1e-9);
-        let newest = loads(Distribution::TimeSeries);
+        let newest = loads(SimulatedDistribution::TimeSeries);
         assert!((newest[999] / newest[979] - 2.0).abs() < 1e-9);
     }
 
     #[test]
     fn ordered_names_are_in_order() {
-        for distribution in [Distribution::Sequential, Distribution::TimeSeries] {
+        for distribution in [
+            SimulatedDistribution::Sequential,
+            SimulatedDistribution::TimeSeries,
+        ] {
             assert!(
-                Keys::drawn(2000, distribution, 7)
+                SimulatedKeys::drawn(2000, distribution, 7)
                     .iter()
                     .map(|k| k.name.to_vec())
                     .is_sorted()
@@ -188,7 +191,7 @@ mod tests {
 
     #[test]
     fn salting_divides_the_load_of_the_hottest_key() {
-        let mut keys = Keys::default();
+        let mut keys = SimulatedKeys::default();
         keys.push(b"cold", 10, 1.0);
         keys.push(b"hot", 20, 8.0);
         let salted = keys.with_hottest_salted(4);
@@ -204,6 +207,6 @@ mod tests {
                 (b"hot#3", 2.0)
             ]
         );
-        assert!(Keys::default().with_hottest_salted(4).is_empty());
+        assert!(SimulatedKeys::default().with_hottest_salted(4).is_empty());
     }
 }

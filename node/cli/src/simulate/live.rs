@@ -5,8 +5,8 @@
 
 use super::cluster::{Cluster, Event, EventError};
 use super::comparison::run;
-use super::figures::Outcome;
-use super::keys::Keys;
+use super::figures::StrategyOutcome;
+use super::keys::SimulatedKeys;
 use super::strategy::{Fixed, Strategy};
 use doyen_placement::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use doyen_placement::loads::Loads;
@@ -21,7 +21,7 @@ pub(super) fn what_if(
     table: Table,
     loads: &Loads,
     events: &[Event],
-) -> Result<Outcome, EventError> {
+) -> Result<StrategyOutcome, EventError> {
     let stages = Cluster::of(&table)?.stages(events)?;
     let copies = table
         .keyspaces
@@ -29,7 +29,7 @@ pub(super) fn what_if(
         .map(|k| 1 + usize::from(k.backups))
         .max()
         .unwrap_or(1);
-    let mut keys = Keys::default();
+    let mut keys = SimulatedKeys::default();
     for (at, _) in table.partitions() {
         let load = loads.partition(at);
         // Every partition counts a little, so that no move is free.

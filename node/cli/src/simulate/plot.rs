@@ -1,7 +1,7 @@
 //! Charts: for each strategy, what each node holds before and after; and for each event, what it
 //! moved.
 
-use super::figures::{Outcome, StageFigures};
+use super::figures::{StageFigures, StrategyOutcome};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -39,7 +39,7 @@ const EVENTS: [RGBColor; 6] = [
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The whole picture; `words` describe the simulation.
-pub(super) fn svg(outcomes: &[Outcome], words: &str) -> Result<String, String> {
+pub(super) fn svg(outcomes: &[StrategyOutcome], words: &str) -> Result<String, String> {
     let mut text = String::new();
     draw(&mut text, outcomes, words).map_err(|e| e.to_string())?;
     Ok(text)
@@ -47,7 +47,7 @@ pub(super) fn svg(outcomes: &[Outcome], words: &str) -> Result<String, String> {
 
 fn draw(
     text: &mut String,
-    outcomes: &[Outcome],
+    outcomes: &[StrategyOutcome],
     words: &str,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let events = outcomes
@@ -147,7 +147,7 @@ fn legend_at(
 /// One strategy: two bars for each node. All panels have the same scale.
 fn panel(
     area: &Area<'_>,
-    outcome: &Outcome,
+    outcome: &StrategyOutcome,
     most: f64,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let (width, height) = area.dim_in_pixel();
@@ -231,7 +231,7 @@ fn nodes(start: &StageFigures, end: &StageFigures) -> Vec<[f64; 2]> {
 /// One group of bars for each strategy, one bar for each event.
 fn movements(
     area: &Area<'_>,
-    outcomes: &[Outcome],
+    outcomes: &[StrategyOutcome],
     group: i32,
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let (width, _) = area.dim_in_pixel();
@@ -293,12 +293,12 @@ fn movements(
 mod tests {
     use super::super::cluster::{Cluster, Event};
     use super::super::comparison::run;
-    use super::super::keys::{Distribution, Keys};
-    use super::super::strategy::{Kind, Options};
+    use super::super::keys::{SimulatedDistribution, SimulatedKeys};
+    use super::super::strategy::{Options, StrategyKind};
     use super::*;
 
-    fn outcomes(nodes: usize, events: &[&str]) -> Vec<Outcome> {
-        let keys = Keys::drawn(2000, Distribution::Uniform, 1);
+    fn outcomes(nodes: usize, events: &[&str]) -> Vec<StrategyOutcome> {
+        let keys = SimulatedKeys::drawn(2000, SimulatedDistribution::Uniform, 1);
         let events: Vec<Event> = events
             .iter()
             .map(|e| e.parse().expect("an event"))
@@ -306,7 +306,7 @@ mod tests {
         let stages = Cluster::new(nodes, &[], &[])
             .and_then(|c| c.stages(&events))
             .expect("possible");
-        let outcome = |kind: Kind| {
+        let outcome = |kind: StrategyKind| {
             let mut strategy = kind.strategy(&Options {
                 copies: 1,
                 partitions: 64,
@@ -322,10 +322,15 @@ mod tests {
                 None,
             )
         };
-        [Kind::Modulo, Kind::Fixed, Kind::Rendezvous, Kind::Jump]
-            .into_iter()
-            .map(outcome)
-            .collect()
+        [
+            StrategyKind::Modulo,
+            StrategyKind::Fixed,
+            StrategyKind::Rendezvous,
+            StrategyKind::Jump,
+        ]
+        .into_iter()
+        .map(outcome)
+        .collect()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A table for people, and CSV for programs.
 
-use super::figures::{Imbalance, Moved, Outcome, StageFigures};
+use super::figures::{Imbalance, Moved, StageFigures, StrategyOutcome};
 use crate::bytes;
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ table, look-up      the table that look-ups need; the time to find all copies of
 ";
 
 /// One row for each strategy.
-pub(super) fn table(outcomes: &[Outcome]) -> String {
+pub(super) fn table(outcomes: &[StrategyOutcome]) -> String {
     let salted = outcomes.iter().any(|o| o.load_salted.is_some());
     let mut header = vec!["", "keys", "bytes", "p99", "load"];
     header.extend(salted.then_some("load, salted"));
@@ -62,7 +62,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
 }
 
 /// One line for each strategy and stage. The names of the columns must not change.
-pub(super) fn csv(outcomes: &[Outcome]) -> String {
+pub(super) fn csv(outcomes: &[StrategyOutcome]) -> String {
     let mut text = "strategy,stage,event,nodes,keys_max,keys_p99,bytes_max,bytes_p99,load_max,\
                     load_p99,load_salted_max,moved_bytes,moved_bytes_least,moved_keys,moved_led,\
                     table_bytes,lookup_ns\n"
@@ -165,7 +165,7 @@ mod tests {
     use super::super::figures::NodeFigures;
     use super::*;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> StrategyOutcome {
         let even = |max| Imbalance { max, p99: 1.0 };
         let node = NodeFigures {
             name: "node1".into(),
@@ -190,7 +190,7 @@ mod tests {
             keys: 0.5,
             led: 0.25,
         };
-        Outcome {
+        StrategyOutcome {
             strategy: "ring-16".into(),
             stages: vec![stage("", None), stage("+1", Some(moved))],
             load_salted: Some(even(1.1)),

@@ -9,7 +9,7 @@ mod ring;
 
 pub(super) use fixed::Fixed;
 
-use super::keys::Keys;
+use super::keys::SimulatedKeys;
 use doyen_placement::hash::Digest;
 use doyen_placement::id::MemberId;
 use doyen_placement::ring::{Spread, TOKENS_MAX};
@@ -29,13 +29,13 @@ pub(super) trait Strategy {
     /// there are fewer nodes.
     fn holders(&self, key: &[u8], holders: &mut Vec<MemberId>);
 
-    /// The size of the table that look-ups need; see [`super::figures::Outcome::table_bytes`].
+    /// The size of the table that look-ups need: `StrategyOutcome::table_bytes`.
     fn table_bytes(&self) -> usize;
 }
 
 /// The kinds of strategies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StrategyKind {
     /// The hash modulo the number of nodes, as a bad example. It ignores weights.
     Modulo,
     /// A fixed number of partitions, placed by the planner of production.
@@ -74,10 +74,10 @@ pub(super) struct Options<'a> {
     /// The seed of random choices.
     pub(super) seed: u64,
     /// The keys that range takes its splits from.
-    pub(super) keys: &'a Keys,
+    pub(super) keys: &'a SimulatedKeys,
 }
 
-impl Kind {
+impl StrategyKind {
     /// The strategies that are compared by default.
     pub(super) const ALL: [Self; 11] = [
         Self::Modulo,
@@ -134,7 +134,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for StrategyKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Modulo => f.write_str("mod"),
@@ -154,7 +154,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for StrategyKind {
     type Err = UnknownStrategy;
 
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {

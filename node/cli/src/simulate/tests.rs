@@ -2,22 +2,22 @@
 
 use super::cluster::{Cluster, Event};
 use super::comparison::run;
-use super::figures::Outcome;
-use super::keys::{Distribution, Keys};
-use super::strategy::{Kind, Options, Strategy};
+use super::figures::StrategyOutcome;
+use super::keys::{SimulatedDistribution, SimulatedKeys};
+use super::strategy::{Options, Strategy, StrategyKind};
 use doyen_placement::MemberId;
 use std::collections::BTreeSet;
 
 const KEYS: usize = 20_000;
 
 fn simulated(
-    kind: Kind,
+    kind: StrategyKind,
     nodes: usize,
     events: &[&str],
     copies: usize,
     zones: &[&str],
-    keys: &Keys,
-) -> Outcome {
+    keys: &SimulatedKeys,
+) -> StrategyOutcome {
     let events: Vec<Event> = events
         .iter()
         .map(|e| e.parse().expect("an event"))
@@ -42,8 +42,8 @@ fn simulated(
     )
 }
 
-fn uniform() -> Keys {
-    Keys::drawn(KEYS, Distribution::Uniform, 7)
+fn uniform() -> SimulatedKeys {
+    SimulatedKeys::drawn(KEYS, SimulatedDistribution::Uniform, 7)
 }
 
 #[test]
@@ -56,13 +56,15 @@ fn the_classic_comparison_holds() {
             .keys
     };
     assert!(
-        (moved(Kind::Modulo) - 0.8).abs() < 0.01,
+        (moved(StrategyKind::Modulo) - 0.8).abs() < 0.01,
         "a key stays where hash mod 4 is hash mod 5: 4 of 20"
     );
-    for kind in Kind::ALL.into_iter().filter(|kind| {
+    for kind in StrategyKind::ALL.into_iter().filter(|kind| {
         !matches!(
             kind,
-            Kind::Modulo | Kind::Ring { random: true, .. } | Kind::Ring { tokens: 1, .. }
+            StrategyKind::Modulo
+                | StrategyKind::Ring { random: true, .. }
+                | StrategyKind::Ring { tokens: 1, .. }
         )
     }) {
         assert!((moved(kind) - 0.2).abs() < 0.02, "{kind}: {}", moved(kind));
@@ -73,10 +75,10 @@ fn the_classic_comparison_holds() {
 fn all_but_modulo_move_hardly_more_than_the_least() {
     let keys = uniform();
     for kind in [
-        Kind::Fixed,
-        Kind::Range,
-        Kind::Rendezvous,
-        Kind::Ring {
+        StrategyKind::Fixed,
+        StrategyKind::Range,
+        StrategyKind::Rendezvous,
+        StrategyKind::Ring {
             tokens: 16,
             random: false,
         },
@@ -94,7 +96,7 @@ fn all_but_modulo_move_hardly_more_than_the_least() {
             );
         }
     }
-    let modulo = simulated(Kind::Modulo, 6, &["+1"], 2, &[], &keys);
+    let modulo = simulated(StrategyKind::Modulo, 6, &["+1"], 2, &[], &keys);
     assert!(
         modulo.stages[1]
             .moved
@@ -106,12 +108,12 @@ fn all_but_modulo_move_hardly_more_than_the_least() {
 
 #[test]
 fn every_strategy_keeps_copies_on_different_nodes_and_zones() {
-    let keys = Keys::drawn(500, Distribution::Zipf(0.99), 7);
+    let keys = SimulatedKeys::drawn(500, SimulatedDistribution::Zipf(0.99), 7);
     let zones: Vec<String> = ["a", "b", "c"].map(Into::into).to_vec();
     let stages = Cluster::new(6, &[], &zones)
         .and_then(|c| c.stages(&["+3".parse().expect("an event")]))
         .expect("possible");
-    for kind in Kind::ALL {
+    for kind in StrategyKind::ALL {
         let mut strategy: Box<dyn Strategy> = kind.strategy(&Options {
             copies: 3,
             partitions: 64,
@@ -143,9 +145,9 @@ fn every_strategy_keeps_copies_on_different_nodes_and_zones() {
 fn weights_count_if_the_strategy_knows_them() {
     let keys = uniform();
     for kind in [
-        Kind::Fixed,
-        Kind::Rendezvous,
-        Kind::Ring {
+        StrategyKind::Fixed,
+        StrategyKind::Rendezvous,
+        StrategyKind::Ring {
             tokens: 256,
             random: false,
         },
@@ -164,7 +166,7 @@ fn weights_count_if_the_strategy_knows_them() {
 fn a_hot_key_shows_and_salting_it_helps() {
     let mut keys = uniform();
     keys.push(b"hot", 100, KEYS as f64);
-    let outcome = simulated(Kind::Fixed, 4, &[], 1, &[], &keys);
+    let outcome = simulated(StrategyKind::Fixed, 4, &[], 1, &[], &keys);
     let (plain, salted) = (
         outcome.stages[0].load.max,
         outcome.load_salted.expect("asked").max,
@@ -178,13 +180,13 @@ fn a_hot_key_shows_and_salting_it_helps() {
 
 #[test]
 fn hashing_spreads_the_newest_keys_and_ranges_follow_the_bytes() {
-    let newest = Keys::drawn(KEYS, Distribution::TimeSeries, 7);
-    let load = simulated(Kind::Fixed, 4, &[], 1, &[], &newest).stages[0]
+    let newest = SimulatedKeys::drawn(KEYS, SimulatedDistribution::TimeSeries, 7);
+    let load = simulated(StrategyKind::Fixed, 4, &[], 1, &[], &newest).stages[0]
         .load
         .max;
     assert!(load < 1.3, "{load}");
-    let counted = Keys::drawn(KEYS, Distribution::Sequential, 7);
-    let bytes = simulated(Kind::Range, 4, &[], 1, &[], &counted).stages[0]
+    let counted = SimulatedKeys::drawn(KEYS, SimulatedDistribution::Sequential, 7);
+    let bytes = simulated(StrategyKind::Range, 4, &[], 1, &[], &counted).stages[0]
         .bytes
         .max;
     assert!(bytes < 1.05, "{bytes}");
@@ -192,7 +194,7 @@ fn hashing_spreads_the_newest_keys_and_ranges_follow_the_bytes() {
 
 #[test]
 fn the_same_seed_gives_the_same_figures() {
-    for kind in Kind::ALL {
+    for kind in StrategyKind::ALL {
         let told = || {
             format!(
                 "{:?}",
@@ -202,7 +204,7 @@ fn the_same_seed_gives_the_same_figures() {
                     &["+1", "-node1"],
                     2,
                     &["a", "b"],
-                    &Keys::drawn(300, Distribution::Uniform, 3)
+                    &SimulatedKeys::drawn(300, SimulatedDistribution::Uniform, 3)
                 )
             )
         };
@@ -212,7 +214,7 @@ fn the_same_seed_gives_the_same_figures() {
 
 #[test]
 fn strategies_are_parsed_by_name() {
-    for kind in Kind::ALL {
+    for kind in StrategyKind::ALL {
         assert_eq!(kind.to_string().parse(), Ok(kind));
     }
     for wrong in [
@@ -226,7 +228,7 @@ fn strategies_are_parsed_by_name() {
     ] {
         assert!(
             wrong
-                .parse::<Kind>()
+                .parse::<StrategyKind>()
                 .is_err_and(|e| e.to_string().contains("is not a strategy")),
             "{wrong}"
         );

@@ -33,13 +33,13 @@ pub(super) struct Landed {
 
 /// Why a load failed.
 #[derive(Debug, Clone)]
-pub(super) struct Failed {
+pub(super) struct FailedFlight {
     pub(super) why: Error,
     /// It waited for itself, by way of its own loader.
     in_cycle: bool,
 }
 
-impl Failed {
+impl FailedFlight {
     pub(super) const fn of(why: Error) -> Self {
         Self {
             why,
@@ -55,7 +55,7 @@ impl Failed {
 }
 
 /// A load that any number of callers wait for.
-type Flight = Shared<BoxFuture<'static, Result<Arc<Landed>, Failed>>>;
+type Flight = Shared<BoxFuture<'static, Result<Arc<Landed>, FailedFlight>>>;
 
 /// A load that a caller has joined.
 pub(super) struct Joined {
@@ -96,13 +96,13 @@ impl Flights {
         let load = begin(rand::random());
         let id = load.link.id();
         let under_way = UnderWay::new(load.link.clone(), load.data.clone());
-        let place = Place {
+        let place = FlightPlace {
             flights: self.clone(),
             key: key.clone(),
         };
         let task = tokio::spawn(async move {
             let landed = load.run(&place.key, loader).await;
-            let landed = landed.map(Arc::new).map_err(|why| Failed {
+            let landed = landed.map(Arc::new).map_err(|why| FailedFlight {
                 why,
                 in_cycle: under_way.in_cycle(),
             });
@@ -110,7 +110,7 @@ impl Flights {
             drop((place, under_way));
             landed
         });
-        let ended = || Err(Failed::of(Error::load("its runtime has ended")));
+        let ended = || Err(FailedFlight::of(Error::load("its runtime has ended")));
         let flight = task
             .map(move |landed| landed.unwrap_or_else(|_| ended()))
             .boxed()
@@ -125,12 +125,12 @@ impl Flights {
 }
 
 /// The place of a load among those that are under way.
-struct Place {
+struct FlightPlace {
     flights: Arc<Flights>,
     key: Bytes,
 }
 
-impl Drop for Place {
+impl Drop for FlightPlace {
     fn drop(&mut self) {
         self.flights.all().remove(&self.key);
     }
@@ -380,7 +380,7 @@ impl Drop for Keeping {
 mod tests {
     use super::*;
     use crate::data::tests::{doorless, operation};
-    use crate::map::cache::waits::Entry;
+    use crate::map::cache::waits::WaitEntry;
     use doyen_gossip::Time;
 
     const LONG: Duration = Duration::from_secs(3600);
@@ -400,7 +400,7 @@ mod tests {
         let Operation {
             keyspace, map, key, ..
         } = claim(2);
-        let entry = Entry {
+        let entry = WaitEntry {
             cluster: None,
             place: (keyspace, map),
             key: key.clone(),

@@ -1,8 +1,8 @@
 //! Reads an entry, and loads it if it is missing.
 
-use super::flight::{Failed, Joined, Load};
+use super::flight::{FailedFlight, Joined, Load};
 use super::store::Extra;
-use super::waits::{Entry, Link, Waiting};
+use super::waits::{Link, WaitEntry, WaitingLoad};
 use super::{Cache, Held};
 use crate::error::{Error, within_runtime};
 use crate::map::encode_value;
@@ -68,7 +68,7 @@ impl<V> Loaded<V> {
 }
 
 /// What a loader may fail with.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type LoadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a loader brought, encoded.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ where
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<T, E>> + Send + 'static,
         T: Into<Loaded<V>>,
-        E: Into<BoxError>,
+        E: Into<LoadError>,
     {
         let loader = self.loader(move || load().map(|loaded| loaded.map(Some)));
         // Another caller may have stored that there is nothing.
@@ -176,7 +176,7 @@ where
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<Option<T>, E>> + Send + 'static,
         T: Into<Loaded<V>>,
-        E: Into<BoxError>,
+        E: Into<LoadError>,
     {
         let loader = self.loader(load);
         self.obtain(self.slot.key(key)?, &|| shown(key), loader)
@@ -189,7 +189,7 @@ where
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<Option<T>, E>> + Send + 'static,
         T: Into<Loaded<V>>,
-        E: Into<BoxError>,
+        E: Into<LoadError>,
     {
         let form = self.map.form.clone();
         Box::new(move || {
@@ -206,7 +206,7 @@ where
                 Err(why) => Err(match why.into().downcast::<Error>() {
                     // It says all there is to say.
                     Ok(why) if matches!(*why, Error::LoadCycle(_)) => *why,
-                    Ok(why) => Error::Load(Arc::from(why as BoxError)),
+                    Ok(why) => Error::Load(Arc::from(why as LoadError)),
                     Err(why) => Error::Load(Arc::from(why)),
                 }),
             });
@@ -254,7 +254,7 @@ where
                 .map(|()| self.join((key.clone(), shown), above.clone(), ahead, &mut loader));
             let (joined, waiting) = match joined {
                 Ok(Some(joined)) => {
-                    let waiting = above.map(|above| Waiting::new(above.id(), joined.id));
+                    let waiting = above.map(|above| WaitingLoad::new(above.id(), joined.id));
                     (Some(joined), waiting.transpose())
                 }
                 Ok(None) => {
@@ -271,10 +271,10 @@ where
             let landed = match (joined, waiting) {
                 (Some(joined), Ok(_waiting)) => {
                     let landed = tokio::time::timeout_at(until_now, joined.flight).await;
-                    landed.unwrap_or(Err(Failed::of(Error::LoadTimeout(limit))))
+                    landed.unwrap_or(Err(FailedFlight::of(Error::LoadTimeout(limit))))
                 }
                 (_, Err(why)) => return old.ok_or(why),
-                (None, Ok(_)) => Err(Failed::of(Error::LoadTimeout(limit))),
+                (None, Ok(_)) => Err(FailedFlight::of(Error::LoadTimeout(limit))),
             };
             let is_over = Instant::now() >= until_now;
             match (landed, old) {
@@ -303,8 +303,8 @@ where
     }
 
     /// What a key is of all keys of all clusters.
-    fn entry(&self, key: &Bytes) -> Entry {
-        Entry {
+    fn entry(&self, key: &Bytes) -> WaitEntry {
+        WaitEntry {
             cluster: self.map.data.table().map(|table| table.cluster),
             place: (self.map.entry.keyspace, self.map.entry.id),
             key: key.clone(),

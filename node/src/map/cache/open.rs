@@ -1,6 +1,6 @@
 //! Opens a cache with its times.
 
-use super::schemas::{Slot, map_of};
+use super::schemas::{SchemaSlot, map_of};
 use super::{Cache, Settings};
 use crate::error::Error;
 use crate::map::Map;
@@ -259,13 +259,13 @@ where
             settings.check()?;
             let schemas = schemas.like(&map);
             let ((plain, data), form) = map.found().await?;
-            let slot = |byte| Slot {
+            let slot = |byte| SchemaSlot {
                 cache: plain.name.as_str().into(),
                 byte,
             };
             let table = data.table();
             let level = table.as_ref().map_or(0, |table| table.level);
-            let Some(byte) = Slot::of(&form).filter(|_| level >= CACHE_SCHEMAS) else {
+            let Some(byte) = SchemaSlot::of(&form).filter(|_| level >= CACHE_SCHEMAS) else {
                 let slot = slot(None);
                 return Ok(Cache::new((plain, data, form), slot, settings));
             };

@@ -31,14 +31,14 @@ pub(crate) fn map_of(cache: &str) -> String {
 
 /// Where the entries of a handle lie.
 #[derive(Debug, Clone)]
-pub(super) struct Slot {
+pub(super) struct SchemaSlot {
     /// The name of the cache.
     pub(super) cache: Arc<str>,
     /// The first byte of keys; `None`: they have none.
     pub(super) byte: Option<u8>,
 }
 
-impl Slot {
+impl SchemaSlot {
     /// The slot of values of this form.
     pub(super) fn of(form: &Form) -> Option<u8> {
         let (name, version) = form.schema_label()?;

@@ -38,7 +38,7 @@ const HEAD: &[u8] = b"\0doyen waits\0";
 
 /// A key of a cache.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct WaitEntry {
     pub(super) cluster: Option<ClusterId>,
     pub(super) place: (KeyspaceId, MapId),
     pub(super) key: Bytes,
@@ -46,11 +46,11 @@ pub(super) struct Entry {
 
 /// A load, and the loads whose loaders asked for it.
 #[derive(Clone)]
-pub(super) struct Link(Arc<Step>);
+pub(super) struct Link(Arc<WaitStep>);
 
-struct Step {
+struct WaitStep {
     id: ClaimId,
-    entry: Entry,
+    entry: WaitEntry,
     /// The key, for people.
     shown: String,
     above: Option<Link>,
@@ -72,8 +72,8 @@ impl Link {
         CHAIN.try_with(Clone::clone).ok()
     }
 
-    pub(super) fn new(id: ClaimId, entry: Entry, shown: String, above: Option<Self>) -> Self {
-        Self(Arc::new(Step {
+    pub(super) fn new(id: ClaimId, entry: WaitEntry, shown: String, above: Option<Self>) -> Self {
+        Self(Arc::new(WaitStep {
             id,
             entry,
             shown,
@@ -99,7 +99,7 @@ impl Link {
     ///
     /// # Errors
     /// The key is being loaded further up.
-    pub(super) fn may_ask(&self, entry: &Entry, shown: &str) -> Result<(), Error> {
+    pub(super) fn may_ask(&self, entry: &WaitEntry, shown: &str) -> Result<(), Error> {
         let mut path = vec![shown.to_owned()];
         let mut loads = Vec::new();
         for link in self.up() {
@@ -123,10 +123,10 @@ fn cycle(path: &[String]) -> Error {
 
 /// All loads of this process.
 #[derive(Default)]
-struct Waits(BTreeMap<ClaimId, Load>);
+struct Waits(BTreeMap<ClaimId, WaitedLoad>);
 
 /// A load that is under way in this process.
-struct Load {
+struct WaitedLoad {
     link: Link,
     data: DataHandle,
     /// The loads and the claims for which its loader waits.
@@ -202,7 +202,7 @@ pub(super) struct UnderWay(ClaimId);
 impl UnderWay {
     pub(super) fn new(link: Link, data: DataHandle) -> Self {
         let id = link.id();
-        let load = Load {
+        let load = WaitedLoad {
             link,
             data,
             waits: Vec::new(),
@@ -228,12 +228,12 @@ impl Drop for UnderWay {
 
 /// A load waits for another one, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingLoad {
     from: ClaimId,
     to: ClaimId,
 }
 
-impl Waiting {
+impl WaitingLoad {
     /// # Errors
     /// The other one waits for this one.
     pub(super) fn new(from: ClaimId, to: ClaimId) -> Result<Self, Error> {
@@ -256,7 +256,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingLoad {
     fn drop(&mut self) {
         let remove = |from: &mut Vec<ClaimId>, what| {
             if let Some(at) = from.iter().position(|id| *id == what) {
@@ -278,7 +278,7 @@ pub(super) struct Abroad {
     link: Link,
     data: DataHandle,
     /// For which claim it waits.
-    now: Option<Waiting>,
+    now: Option<WaitingLoad>,
     /// The loads of this process for which that was announced, and how to end it.
     announced: BTreeMap<ClaimId, (DataHandle, Operation)>,
 }
@@ -301,7 +301,7 @@ impl Abroad {
     pub(super) async fn watch(&mut self, holder: ClaimId) -> Result<(), Error> {
         self.end_announcements();
         self.now = None;
-        self.now = Some(Waiting::new(self.link.id(), holder)?);
+        self.now = Some(WaitingLoad::new(self.link.id(), holder)?);
         let is_waited_for = {
             let load = waits();
             load.0

@@ -14,7 +14,7 @@ const COMMON_NAME: &[u64] = &[2, 5, 4, 3];
 const UNIT: &[u64] = &[2, 5, 4, 11];
 
 /// Facts of a certificate.
-pub(super) struct Facts {
+pub(super) struct CertificateFacts {
     /// 0 is version 1.
     version: u8,
     /// When it begins and when it ends.
@@ -29,7 +29,7 @@ pub(super) struct Facts {
     pub(super) units: Vec<String>,
 }
 
-impl Facts {
+impl CertificateFacts {
     /// `None` if it cannot be read. Rustls decides whether the certificate can be used.
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         // RFC 5280, section 4.1: Certificate and TBSCertificate.
@@ -104,14 +104,14 @@ fn read_texts(name: BERReader<'_, '_>, wanted: &[u64]) -> ASN1Result<Vec<String>
 /// The common name of a certificate's subject; `None` if it has none, or several.
 #[cfg(feature = "resp")]
 pub(crate) fn common_name_of(certificate: &CertificateDer<'_>) -> Option<String> {
-    let names = Facts::of(certificate)?.common_names;
+    let names = CertificateFacts::of(certificate)?.common_names;
     <[String; 1]>::try_from(names).ok().map(|[name]| name)
 }
 
 /// Whether a certificate is older than version 3. Older versions have no host names, and TLS
 /// refuses them.
 pub(super) fn is_of_an_old_version(certificate: &CertificateDer<'_>) -> bool {
-    Facts::of(certificate).is_some_and(|facts| facts.version != VERSION_3)
+    CertificateFacts::of(certificate).is_some_and(|facts| facts.version != VERSION_3)
 }
 
 /// When a certificate ends; `None` if this cannot be read.
@@ -123,5 +123,5 @@ pub(super) fn end_of(certificate: &CertificateDer<'_>) -> Option<UnixTimestamp> 
 pub(super) fn validity_of(
     certificate: &CertificateDer<'_>,
 ) -> Option<(UnixTimestamp, UnixTimestamp)> {
-    Some(Facts::of(certificate)?.validity)
+    Some(CertificateFacts::of(certificate)?.validity)
 }

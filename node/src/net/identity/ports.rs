@@ -29,7 +29,7 @@ use std::time::Instant;
 
 /// Where the certificate of ports comes from.
 #[derive(Debug, Clone)]
-pub(crate) enum Source {
+pub(crate) enum PortSource {
     /// PEM files.
     Files {
         /// The chain.
@@ -46,7 +46,7 @@ pub(crate) enum Source {
 pub(crate) struct Wanted {
     /// The kind of ports, as metrics and logs call it: `resp` or `http`.
     pub(crate) port: &'static str,
-    pub(crate) source: Source,
+    pub(crate) source: PortSource,
     /// The authority of certificates that clients may show.
     pub(crate) client_ca: Option<Named>,
     /// The least version that clients may speak.
@@ -58,7 +58,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Ports {
     wanted: Wanted,
     /// Read for each connection, on any thread.
-    current: ArcSwap<Loaded>,
+    current: ArcSwap<LoadedPorts>,
     /// How often changed files came into force, and how often they could not be used.
     reloads: [AtomicU64; 2],
     /// Handshakes that failed.
@@ -69,7 +69,7 @@ pub(crate) struct Ports {
 
 /// What is in force.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedPorts {
     config: Arc<ServerConfig>,
     /// The files, as they were read.
     read: Vec<Option<Stamp>>,
@@ -179,7 +179,7 @@ impl Ports {
                     );
                 }
                 // They are read again once they change.
-                self.current.store(Arc::new(Loaded {
+                self.current.store(Arc::new(LoadedPorts {
                     config: former.config.clone(),
                     read,
                     ends: former.ends,
@@ -208,24 +208,24 @@ impl Ports {
 
 fn paths(wanted: &Wanted) -> impl Iterator<Item = &PathBuf> {
     let own = match &wanted.source {
-        Source::Files { cert, key } => vec![cert, key],
-        Source::Authority(_) => Vec::new(),
+        PortSource::Files { cert, key } => vec![cert, key],
+        PortSource::Authority(_) => Vec::new(),
     };
     let all = own.into_iter().chain(&wanted.client_ca);
     all.map(|(_, path)| path)
 }
 
-fn load(identity: &Identity, wanted: &Wanted) -> Result<Loaded, IdentityError> {
+fn load(identity: &Identity, wanted: &Wanted) -> Result<LoadedPorts, IdentityError> {
     // Before the files: what changes meanwhile is read again.
     let read = stamps(paths(wanted));
     let (chain, key, issued) = match &wanted.source {
-        Source::Files { cert, key } => {
+        PortSource::Files { cert, key } => {
             let chain = certificates(cert.0, &cert.1)?;
             let key = key_of(&chain, cert, key)?;
             of_this_time(&chain, cert, identity.time.current_time())?;
             (chain, key, None)
         }
-        Source::Authority(names) => {
+        PortSource::Authority(names) => {
             let validity = Validity::from_now(identity.time.as_ref())?;
             let secrets = identity.current().secrets.clone();
             let secrets = secrets.ok_or_else(|| unusable("there is no secret that signs it"))?;
@@ -260,7 +260,7 @@ fn load(identity: &Identity, wanted: &Wanted) -> Result<Loaded, IdentityError> {
     // Clients keep their connections, so nothing is kept for resuming them.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
-    Ok(Loaded {
+    Ok(LoadedPorts {
         config: Arc::new(config),
         read,
         ends,

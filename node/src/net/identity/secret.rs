@@ -179,9 +179,9 @@ impl PublicKey {
 
 /// Text or bytes that are a secret of the form before version 15.
 #[derive(Clone)]
-struct Text(Zeroizing<Vec<u8>>);
+struct SecretText(Zeroizing<Vec<u8>>);
 
-impl PartialEq for Text {
+impl PartialEq for SecretText {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
     }
@@ -189,17 +189,17 @@ impl PartialEq for Text {
 
 /// One line of a secret file. It never prints its secret.
 #[derive(Clone, PartialEq)]
-pub struct Line(Kind);
+pub struct Line(SecretKind);
 
 #[derive(Clone, PartialEq)]
-enum Kind {
+enum SecretKind {
     Member(Secret),
     /// Exactly 32 bytes, written as hex or base64 without a prefix: as `text`.
     Bytes {
         secret: Secret,
-        text: Text,
+        text: SecretText,
     },
-    Phrase(Text),
+    Phrase(SecretText),
     /// The secret of a client or an operator, and the public key of the member authority.
     Derived(Role, Secret, PublicKey),
 }
@@ -229,13 +229,13 @@ impl Line {
     /// # Errors
     /// The system has no randomness.
     pub fn new_member() -> Result<Self, SecretError> {
-        Secret::random().map(|secret| Self(Kind::Member(secret)))
+        Secret::random().map(|secret| Self(SecretKind::Member(secret)))
     }
 
     /// A member's line with these bytes.
     #[must_use]
     pub fn member(bytes: [u8; SECRET_BYTES]) -> Self {
-        Self(Kind::Member(Secret(Zeroizing::new(bytes))))
+        Self(SecretKind::Member(Secret(Zeroizing::new(bytes))))
     }
 
     /// A member's line from a text that is no secret, for nodes that anyone on this machine may
@@ -244,9 +244,9 @@ impl Line {
     pub(super) fn open(text: &[u8]) -> Self {
         let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
         bytes.copy_from_slice(sha256(text).as_ref());
-        Self(Kind::Bytes {
+        Self(SecretKind::Bytes {
             secret: Secret(bytes),
-            text: Text(Zeroizing::new(text.to_vec())),
+            text: SecretText(Zeroizing::new(text.to_vec())),
         })
     }
 
@@ -254,8 +254,10 @@ impl Line {
     #[must_use]
     pub const fn role(&self) -> Role {
         match &self.0 {
-            Kind::Member(_) | Kind::Bytes { .. } | Kind::Phrase(_) => Role::Member,
-            Kind::Derived(role, ..) => *role,
+            SecretKind::Member(_) | SecretKind::Bytes { .. } | SecretKind::Phrase(_) => {
+                Role::Member
+            }
+            SecretKind::Derived(role, ..) => *role,
         }
     }
 
@@ -263,9 +265,9 @@ impl Line {
     /// per process.
     fn member_secret(&self) -> Option<Secret> {
         match &self.0 {
-            Kind::Member(secret) | Kind::Bytes { secret, .. } => Some(secret.clone()),
-            Kind::Phrase(text) => Some(stretched(&text.0)),
-            Kind::Derived(..) => None,
+            SecretKind::Member(secret) | SecretKind::Bytes { secret, .. } => Some(secret.clone()),
+            SecretKind::Phrase(text) => Some(stretched(&text.0)),
+            SecretKind::Derived(..) => None,
         }
     }
 
@@ -285,8 +287,8 @@ impl Line {
     #[must_use]
     pub fn client_key(&self) -> Option<Secret> {
         match &self.0 {
-            Kind::Derived(Role::Client, secret, _) => Some(secret.derive("client authority")),
-            Kind::Derived(..) => None,
+            SecretKind::Derived(Role::Client, secret, _) => Some(secret.derive("client authority")),
+            SecretKind::Derived(..) => None,
             _ => Some(self.keys()?.client),
         }
     }
@@ -295,8 +297,8 @@ impl Line {
     #[must_use]
     pub fn token(&self) -> Option<Zeroizing<String>> {
         match &self.0 {
-            Kind::Derived(Role::Operator, secret, _) => Some(token_of(secret)),
-            Kind::Derived(..) => None,
+            SecretKind::Derived(Role::Operator, secret, _) => Some(token_of(secret)),
+            SecretKind::Derived(..) => None,
             _ => Some(self.keys()?.token),
         }
     }
@@ -316,7 +318,7 @@ impl Line {
     #[must_use]
     pub fn member_public_key(&self) -> PublicKey {
         match &self.0 {
-            Kind::Derived(_, _, public) => *public,
+            SecretKind::Derived(_, _, public) => *public,
             // Every other line is a member's.
             _ => self
                 .member_secret()
@@ -337,8 +339,8 @@ impl Line {
     #[must_use]
     pub(super) fn former(&self) -> Option<&[u8]> {
         match &self.0 {
-            Kind::Bytes { text, .. } => Some(&text.0),
-            Kind::Member(_) | Kind::Phrase(_) | Kind::Derived(..) => None,
+            SecretKind::Bytes { text, .. } => Some(&text.0),
+            SecretKind::Member(_) | SecretKind::Phrase(_) | SecretKind::Derived(..) => None,
         }
     }
 
@@ -346,8 +348,8 @@ impl Line {
     #[must_use]
     pub fn phrase(&self) -> Option<&[u8]> {
         match &self.0 {
-            Kind::Phrase(text) => Some(&text.0),
-            Kind::Member(_) | Kind::Bytes { .. } | Kind::Derived(..) => None,
+            SecretKind::Phrase(text) => Some(&text.0),
+            SecretKind::Member(_) | SecretKind::Bytes { .. } | SecretKind::Derived(..) => None,
         }
     }
 
@@ -363,10 +365,12 @@ impl Line {
     pub fn for_role(&self, role: Role) -> Option<Self> {
         let secret = self.member_secret()?;
         Some(Self(match role {
-            Role::Member => Kind::Member(secret),
-            Role::Client => Kind::Derived(role, secret.derive("client"), self.member_public_key()),
+            Role::Member => SecretKind::Member(secret),
+            Role::Client => {
+                SecretKind::Derived(role, secret.derive("client"), self.member_public_key())
+            }
             Role::Operator => {
-                Kind::Derived(role, secret.derive("operator"), self.member_public_key())
+                SecretKind::Derived(role, secret.derive("operator"), self.member_public_key())
             }
         }))
     }
@@ -376,8 +380,8 @@ impl Line {
     pub fn expose(&self) -> Zeroizing<String> {
         let encoded = |bytes: &[u8]| Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes));
         Zeroizing::new(match &self.0 {
-            Kind::Member(secret) => format!("{MEMBER} {}", *encoded(secret.expose())),
-            Kind::Derived(role, secret, public) => {
+            SecretKind::Member(secret) => format!("{MEMBER} {}", *encoded(secret.expose())),
+            SecretKind::Derived(role, secret, public) => {
                 let prefix = if *role == Role::Client {
                     CLIENT
                 } else {
@@ -389,7 +393,7 @@ impl Line {
                     *encoded(&public.0)
                 )
             }
-            Kind::Bytes { text, .. } | Kind::Phrase(text) => {
+            SecretKind::Bytes { text, .. } | SecretKind::Phrase(text) => {
                 String::from_utf8_lossy(&text.0).into_owned()
             }
         })
@@ -424,10 +428,10 @@ impl Line {
         };
         let secret = Secret(key("after its prefix, 43 letters and digits must follow")?);
         let kind = match role {
-            Role::Member => Kind::Member(secret),
+            Role::Member => SecretKind::Member(secret),
             Role::Client | Role::Operator => {
                 let public = key("the public key at its end is missing or incomplete")?;
-                Kind::Derived(role, secret, PublicKey(*public))
+                SecretKind::Derived(role, secret, PublicKey(*public))
             }
         };
         match words.next() {
@@ -441,15 +445,15 @@ impl Line {
             let bytes = text.len();
             return Err(SecretError::Short { number, bytes });
         }
-        let kept = Text(Zeroizing::new(text.to_vec()));
+        let kept = SecretText(Zeroizing::new(text.to_vec()));
         let Some(bytes) = bytes_of(text) else {
-            return Ok(Self(Kind::Phrase(kept)));
+            return Ok(Self(SecretKind::Phrase(kept)));
         };
         // Of 32 random bytes, about 30 are different. (Fewer than 16 happen once in 10^19 secrets.)
         if bytes.iter().collect::<BTreeSet<_>>().len() < DIFFERENT_MIN {
             return Err(SecretError::Repetitive { number });
         }
-        Ok(Self(Kind::Bytes {
+        Ok(Self(SecretKind::Bytes {
             secret: Secret(bytes),
             text: kept,
         }))

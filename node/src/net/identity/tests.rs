@@ -363,7 +363,7 @@ fn a_longer_chain_does_not_change_a_role() {
     // The control: to webpki, with all authorities in one store, this is a good chain, and its
     // issuer has the name of the member authority.
     let tls = server.tls();
-    let Trust::Secrets(vouchers) = tls.trust.as_ref() else {
+    let TrustStore::Secrets(vouchers) = tls.trust.as_ref() else {
         panic!("it has secrets")
     };
     let pem = trust::Pem {
@@ -553,7 +553,7 @@ fn ports_without_a_certificate_of_the_first_secret_are_told() {
     std::fs::write(&ca, &good).unwrap();
     write(&[1]);
     let node = Identity::of_secrets(secrets(&[1]), Some(path.clone()), Role::Member, "a").unwrap();
-    let source = ports::Source::Authority(vec!["localhost".into()]);
+    let source = ports::PortSource::Authority(vec!["localhost".into()]);
     let wanted = ports::Wanted {
         port: "resp",
         source,

@@ -8,7 +8,7 @@ use super::IdentityError;
 use super::authority::{self, Authority};
 use super::certificate::{UnixTimestamp, end_of};
 use super::secret::{Line, Role, Secrets, sha256};
-use super::trust::{End, Pem, Trust, Voucher, for_tls};
+use super::trust::{End, Pem, TrustStore, Voucher, for_tls};
 use super::{ALPN, Validity, unusable};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rcgen::KeyPair;
@@ -61,7 +61,7 @@ pub struct Tls {
     pub server: Arc<QuicServerConfig>,
     /// For outgoing connections.
     pub client: Arc<QuicClientConfig>,
-    pub(super) trust: Arc<Trust>,
+    pub(super) trust: Arc<TrustStore>,
     /// With secrets: the certificate of a server, which it shows in its hello.
     pub(super) card: Option<CertificateDer<'static>>,
     /// When this node's certificate must be made again; `None`: never.
@@ -117,7 +117,7 @@ impl Tls {
             dialler: certified(vec![card.clone()], key)?,
             server: certified(vec![authority::anonymous(key)?], key)?,
         };
-        let trust = Arc::new(Trust::Secrets(vouchers));
+        let trust = Arc::new(TrustStore::Secrets(vouchers));
         Ok(Self {
             ends: end_of(&card),
             card: (role == Role::Member).then_some(card),
@@ -147,12 +147,12 @@ impl Tls {
         };
         Ok(Self {
             ends,
-            ..Self::new(Arc::new(Trust::Pem(pem)), shown, time)?
+            ..Self::new(Arc::new(TrustStore::Pem(pem)), shown, time)?
         })
     }
 
     fn new(
-        trust: Arc<Trust>,
+        trust: Arc<TrustStore>,
         shown: Shown,
         time: Arc<dyn TimeProvider>,
     ) -> Result<Self, IdentityError> {
@@ -251,7 +251,7 @@ impl ResolvesClientCert for Shown {
 /// Judges the certificates of others in the handshake. Names and roles are judged with the hello.
 #[derive(Debug)]
 pub(super) struct Judge {
-    trust: Arc<Trust>,
+    trust: Arc<TrustStore>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -265,7 +265,7 @@ impl Judge {
             role_prefix: String::new(),
         };
         Self {
-            trust: Arc::new(Trust::Pem(pem)),
+            trust: Arc::new(TrustStore::Pem(pem)),
             provider: provider(),
         }
     }
@@ -328,8 +328,8 @@ impl ServerCertVerifier for Judge {
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.trust.as_ref() {
             // The server's certificate comes with its hello. Nothing but our hello is sent before.
-            Trust::Secrets(_) => {}
-            Trust::Pem(pem) => pem
+            TrustStore::Secrets(_) => {}
+            TrustStore::Pem(pem) => pem
                 .accepts((leaf, intermediates), End::Server, now)
                 .map_err(for_tls)?,
         }

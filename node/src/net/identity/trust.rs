@@ -6,7 +6,7 @@
 //! each one names its roles.
 
 use super::IdentityError;
-use super::certificate::Facts;
+use super::certificate::CertificateFacts;
 use super::secret::Role;
 use rustls::{CertificateError, OtherError};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
@@ -28,7 +28,7 @@ pub(super) enum End {
 
 /// Who vouches for others.
 #[derive(Debug)]
-pub(super) enum Trust {
+pub(super) enum TrustStore {
     /// Authorities of secrets, each for one role.
     Secrets(Vec<Voucher>),
     /// The operator's authority.
@@ -52,7 +52,7 @@ pub(super) struct Pem {
     pub(super) role_prefix: String,
 }
 
-impl Trust {
+impl TrustStore {
     /// Checks the chain of another process, the leaf first.
     pub(super) fn accepts(
         &self,
@@ -104,7 +104,7 @@ impl Pem {
         if let Ok(parsed) = EndEntityCert::try_from(certificate) {
             said.extend(parsed.valid_uri_names().map(str::to_owned));
         }
-        if let Some(facts) = Facts::of(certificate) {
+        if let Some(facts) = CertificateFacts::of(certificate) {
             said.extend(facts.units);
         }
         [Role::Member, Role::Client, Role::Operator]

@@ -9,7 +9,7 @@
 use super::super::endpoint::{Close, Failure};
 use super::super::hello::{HELLO_BYTES_MAX, Hello, Side, binding, judge};
 use super::super::identity::{Evidence, Identity};
-use super::super::places::Place;
+use super::super::places::SourcePlace;
 use doyen_placement::MemberId;
 use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
 use std::net::SocketAddr;
@@ -32,14 +32,14 @@ pub(super) enum Opening {
     /// The other end dialled us. It has a place until its lanes are there.
     Accepted {
         address: SocketAddr,
-        place: Option<Place>,
+        place: Option<SourcePlace>,
         hello: Option<StreamId>,
         bytes: Vec<u8>,
     },
     /// The peer is known, and opens its lanes.
     Lanes {
         address: SocketAddr,
-        _place: Option<Place>,
+        _place: Option<SourcePlace>,
         peer: MemberId,
         evidence: Evidence,
         version: u16,
@@ -49,7 +49,7 @@ pub(super) enum Opening {
 
 /// An open connection.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedLane {
     /// The peer.
     pub(super) peer: MemberId,
     /// Why it is trusted.
@@ -70,7 +70,7 @@ impl Opening {
         }
     }
 
-    pub(super) const fn accepted(address: SocketAddr, place: Place) -> Self {
+    pub(super) const fn accepted(address: SocketAddr, place: SourcePlace) -> Self {
         Self::Accepted {
             address,
             place: Some(place),
@@ -111,7 +111,7 @@ impl Opening {
         ours: &Hello,
         admit: impl FnOnce(&Hello) -> Result<(), Failure>,
         expect: impl FnOnce(Option<MemberId>, &Hello) -> Result<(), Failure>,
-    ) -> Result<Option<Opened>, (Failure, Close)> {
+    ) -> Result<Option<OpenedLane>, (Failure, Close)> {
         match self {
             Self::Dialled {
                 peer, hello, bytes, ..
@@ -144,7 +144,7 @@ impl Opening {
                 let bulk = open(connection, &[TAG_BULK], false)?;
                 let carried = open(connection, &[TAG_CARRIED], false)?;
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some(Opened {
+                Ok(Some(OpenedLane {
                     peer: theirs.id,
                     evidence,
                     version: ours.version(&theirs),
@@ -195,7 +195,7 @@ impl Opening {
                     return Ok(None);
                 };
                 let _ = connection.send_stream(bulk).set_priority(PRIORITY_BULK);
-                Ok(Some(Opened {
+                Ok(Some(OpenedLane {
                     peer: *peer,
                     evidence: evidence.clone(),
                     version: *version,

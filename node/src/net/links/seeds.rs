@@ -2,7 +2,7 @@
 
 use super::super::backoff::Backoff;
 use super::super::endpoint::Failure;
-use super::{BACKOFF_LEAST, BACKOFF_MOST, Dial};
+use super::{BACKOFF_LEAST, BACKOFF_MOST, LinkDial};
 use quinn_proto::ConnectionHandle;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(super) struct Seeds(Vec<Seed>);
 #[derive(Debug)]
 struct Seed {
     address: SocketAddr,
-    dial: Dial,
+    dial: LinkDial,
     backoff: Backoff,
     /// Why it refused us at the last attempt.
     failure: Option<Failure>,
@@ -32,7 +32,7 @@ impl Seeds {
                 let backoff = Backoff::new(BACKOFF_LEAST, BACKOFF_MOST);
                 self.0.push(Seed {
                     address: *address,
-                    dial: Dial::At(now),
+                    dial: LinkDial::At(now),
                     backoff,
                     failure: None,
                 });
@@ -40,7 +40,7 @@ impl Seeds {
         }
         void.into_iter()
             .filter_map(|s: Seed| {
-                if let Dial::Done(handle) = s.dial {
+                if let LinkDial::Done(handle) = s.dial {
                     Some(handle)
                 } else {
                     None
@@ -53,7 +53,7 @@ impl Seeds {
     pub(super) fn due(&self, now: Instant) -> Vec<SocketAddr> {
         self.0
             .iter()
-            .filter(|s| matches!(s.dial, Dial::At(at) if at <= now))
+            .filter(|s| matches!(s.dial, LinkDial::At(at) if at <= now))
             .map(|s| s.address)
             .collect()
     }
@@ -63,7 +63,7 @@ impl Seeds {
         self.0
             .iter()
             .filter_map(|s| {
-                if let Dial::At(at) = s.dial {
+                if let LinkDial::At(at) = s.dial {
                     Some(at)
                 } else {
                     None
@@ -75,14 +75,14 @@ impl Seeds {
     /// The address is being dialled.
     pub(super) fn dialled(&mut self, address: SocketAddr, handle: ConnectionHandle) {
         if let Some(seed) = self.get(address) {
-            seed.dial = Dial::Done(handle);
+            seed.dial = LinkDial::Done(handle);
         }
     }
 
     /// The seed refused us. It is tried again after a pause.
     pub(super) fn failed(&mut self, address: SocketAddr, failure: Failure, now: Instant) {
         if let Some(seed) = self.get(address) {
-            seed.dial = Dial::At(now + seed.backoff.next_wait());
+            seed.dial = LinkDial::At(now + seed.backoff.next_wait());
             seed.failure = Some(failure);
         }
     }
@@ -92,7 +92,7 @@ impl Seeds {
     pub(super) fn met(&mut self, address: SocketAddr, now: Instant) {
         if let Some(seed) = self.get(address) {
             // Wait, and longer each time: a seed may accept us and be lost again, over and over.
-            seed.dial = Dial::At(now + seed.backoff.next_wait());
+            seed.dial = LinkDial::At(now + seed.backoff.next_wait());
             seed.failure = None;
         }
     }

@@ -22,7 +22,7 @@ pub(crate) const TOLD: usize = 10;
 #[derive(Debug, Default)]
 pub(crate) struct AclLog {
     /// The newest first.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<AclLogEntry>,
     next: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum Within {
 
 /// A refusal.
 #[derive(Debug)]
-pub(crate) struct Refusal<'a> {
+pub(crate) struct AclRefusal<'a> {
     pub(crate) reason: Reason,
     pub(crate) within: Within,
     /// The command, key or channel that was refused.
@@ -84,7 +84,7 @@ pub(crate) struct Refusal<'a> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AclLogEntry {
     id: u64,
     count: u64,
     reason: Reason,
@@ -98,10 +98,10 @@ struct Entry {
 
 impl AclLog {
     /// Keeps a refusal, and at most so many entries.
-    pub(crate) fn add(&mut self, unix_ms: u64, refusal: Refusal<'_>, most: usize) {
+    pub(crate) fn add(&mut self, unix_ms: u64, refusal: AclRefusal<'_>, most: usize) {
         let kept = |text: &[u8]| Bytes::copy_from_slice(&text[..text.len().min(OBJECT_BYTES_MAX)]);
         let (object, user) = (kept(refusal.object), kept(refusal.user));
-        let is_alike = |entry: &Entry| {
+        let is_alike = |entry: &AclLogEntry| {
             entry.reason == refusal.reason
                 && entry.within == refusal.within
                 && unix_ms.abs_diff(entry.updated_ms) <= ALIKE_MS
@@ -110,7 +110,7 @@ impl AclLog {
         };
         let alike = self.entries.iter().take(ALIKE_LOOKED_AT).position(is_alike);
         let entry = match alike.and_then(|at| self.entries.remove(at)) {
-            Some(entry) => Entry {
+            Some(entry) => AclLogEntry {
                 count: entry.count + 1,
                 client: refusal.client,
                 updated_ms: unix_ms,
@@ -118,7 +118,7 @@ impl AclLog {
             },
             None => {
                 self.next += 1;
-                Entry {
+                AclLogEntry {
                     id: self.next - 1,
                     count: 1,
                     reason: refusal.reason,

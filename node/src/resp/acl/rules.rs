@@ -354,7 +354,7 @@ impl User {
     ///
     /// # Errors
     /// The first word that is wrong, and why.
-    pub fn parse(rules: &[u8]) -> Result<Self, Wrong> {
+    pub fn parse(rules: &[u8]) -> Result<Self, WrongRule> {
         let mut user = Self::default();
         user.apply_all(words(rules), Hashing::Redis)?;
         Ok(user)
@@ -365,7 +365,7 @@ impl User {
     ///
     /// # Errors
     /// The first other word that is wrong, and why.
-    pub fn parse_known(rules: &[u8]) -> Result<Self, Wrong> {
+    pub fn parse_known(rules: &[u8]) -> Result<Self, WrongRule> {
         let mut user = Self::default();
         user.follow(words(rules), Hashing::Redis, Unknown::Skip)?;
         Ok(user)
@@ -379,7 +379,7 @@ impl User {
         &mut self,
         words: impl IntoIterator<Item = &'a [u8]>,
         hashing: Hashing,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), WrongRule> {
         self.follow(words, hashing, Unknown::Refuse)
     }
 
@@ -388,7 +388,7 @@ impl User {
         words: impl IntoIterator<Item = &'a [u8]>,
         hashing: Hashing,
         unknown: Unknown,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), WrongRule> {
         let mut next = self.clone();
         // A selector may be spread over several words.
         let mut open: Option<Vec<u8>> = None;
@@ -396,7 +396,7 @@ impl User {
         for word in words {
             (count, bytes) = (count + 1, bytes.saturating_add(word.len() + 1));
             if count > RULES_MAX || bytes > 2 * USER_RULES_BYTES_MAX {
-                return Err(Wrong::TooLong);
+                return Err(WrongRule::TooLong);
             }
             let whole = match open.take() {
                 None if word.first() == Some(&b'(') && word.last() != Some(&b')') => {
@@ -416,19 +416,21 @@ impl User {
             };
             let word = whole.as_deref().unwrap_or(word);
             let applied = next.apply(word, hashing, unknown);
-            unknown.judge(applied).map_err(|why| Wrong::of(word, why))?;
+            unknown
+                .judge(applied)
+                .map_err(|why| WrongRule::of(word, why))?;
         }
         if let Some(begun) = open {
             let first = begun.split(|byte| *byte == b' ').next();
-            return Err(Wrong::Unmatched(short(first.unwrap_or_default())));
+            return Err(WrongRule::Unmatched(short(first.unwrap_or_default())));
         }
         let printed = next.print();
         let rules = printed.iter().filter(|byte| **byte == b' ').count() + 1;
         if printed.len() > USER_RULES_BYTES_MAX || rules > RULES_MAX {
-            return Err(Wrong::TooLong);
+            return Err(WrongRule::TooLong);
         }
         if next.patterns_cost() > PATTERNS_COST_MAX {
-            return Err(Wrong::SlowPatterns);
+            return Err(WrongRule::SlowPatterns);
         }
         *self = next;
         Ok(())
@@ -565,7 +567,7 @@ impl User {
 
 /// What is wrong with rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wrong {
+pub enum WrongRule {
     /// A word, and why.
     Word(String, Why),
     /// A selector that begins with this word has no end.
@@ -576,7 +578,7 @@ pub enum Wrong {
     SlowPatterns,
 }
 
-impl Wrong {
+impl WrongRule {
     fn of(word: &[u8], why: Why) -> Self {
         Self::Word(short(word), why)
     }
@@ -594,7 +596,7 @@ fn short(word: &[u8]) -> String {
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for WrongRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Word(word, why) => write!(f, "Error in ACL SETUSER modifier '{word}': {why}"),

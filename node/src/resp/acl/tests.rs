@@ -1,5 +1,5 @@
 use super::compiled::{Compiled, Denied, Home};
-use super::log::{AclLog, Reason, Refusal, Within};
+use super::log::{AclLog, AclRefusal, Reason, Within};
 use super::password::Hashing;
 use super::rules::User;
 use super::users::Users;
@@ -559,7 +559,7 @@ fn patterns_that_take_too_long_to_compare_are_refused_together() {
 fn refusals_that_are_alike_are_one_entry() {
     let mut log = AclLog::default();
     let mut add = |ms, object: &str| {
-        let refusal = Refusal {
+        let refusal = AclRefusal {
             reason: Reason::Key,
             within: Within::Nothing,
             object: object.as_bytes(),

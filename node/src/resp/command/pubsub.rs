@@ -2,7 +2,7 @@
 
 use super::table::{Access, Description, NO_KEYS, command};
 use super::{Call, Parsed, PubSubCommand, Request, container, help, names, pattern_at};
-use crate::resp::pubsub::Kind;
+use crate::resp::pubsub::ChannelKind;
 use doyen_engine::command::{ALL_KEYS, ONE_KEY};
 
 const SUBSCRIBES: &str = "pubsub noscript loading stale";
@@ -13,7 +13,7 @@ pub(super) const ROWS: &[Description] = &[
     command("psubscribe", "2.0.0", -2, "pubsub", SUBSCRIBES)
         .on(NO_KEYS, Access::Patterns, "")
         .about("Listen for messages published to channels matching the given patterns")
-        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Pattern))),
+        .parse(|_| asks(PubSubCommand::Subscribe(ChannelKind::Pattern))),
     command("publish", "2.0.0", 3, "pubsub", PUBLISHES)
         .on(NO_KEYS, Access::Channel, "")
         .about("Post a message to a channel")
@@ -23,7 +23,7 @@ pub(super) const ROWS: &[Description] = &[
         .parse(container),
     command("pubsub|channels", "2.8.0", -2, "pubsub", ASKS)
         .about("List active channels")
-        .parse(|c| channels(c, Kind::Channel)),
+        .parse(|c| channels(c, ChannelKind::Channel)),
     command("pubsub|help", "6.2.0", 2, "pubsub", "loading stale")
         .about("Show helpful text about the different subcommands")
         .parse(help),
@@ -32,16 +32,21 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| asks(PubSubCommand::Patterns)),
     command("pubsub|numsub", "2.8.0", -2, "pubsub", ASKS)
         .about("Get the count of subscribers for channels")
-        .parse(|c| asks(PubSubCommand::Subscribers(Kind::Channel, names(c, 2)?))),
+        .parse(|c| {
+            asks(PubSubCommand::Subscribers(
+                ChannelKind::Channel,
+                names(c, 2)?,
+            ))
+        }),
     command("pubsub|shardchannels", "7.0.0", -2, "pubsub", ASKS)
         .about("List active shard channels")
-        .parse(|c| channels(c, Kind::Shard)),
+        .parse(|c| channels(c, ChannelKind::Shard)),
     command("pubsub|shardnumsub", "7.0.0", -2, "pubsub", ASKS)
         .about("Get the count of subscribers for shard channels")
-        .parse(|c| asks(PubSubCommand::Subscribers(Kind::Shard, names(c, 2)?))),
+        .parse(|c| asks(PubSubCommand::Subscribers(ChannelKind::Shard, names(c, 2)?))),
     command("punsubscribe", "2.0.0", -1, "pubsub", SUBSCRIBES)
         .about("Stop listening for messages posted to channels matching the given patterns")
-        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Pattern))),
+        .parse(|_| asks(PubSubCommand::Unsubscribe(ChannelKind::Pattern))),
     command("spublish", "7.0.0", 3, "pubsub", PUBLISHES)
         .on(ONE_KEY, Access::Channel, "")
         .about("Post a message to a shard channel")
@@ -49,25 +54,25 @@ pub(super) const ROWS: &[Description] = &[
     command("ssubscribe", "7.0.0", -2, "pubsub", SUBSCRIBES)
         .on(ALL_KEYS, Access::Channels, "")
         .about("Listen for messages published to the given shard channels")
-        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Shard))),
+        .parse(|_| asks(PubSubCommand::Subscribe(ChannelKind::Shard))),
     command("subscribe", "2.0.0", -2, "pubsub", SUBSCRIBES)
         .on(NO_KEYS, Access::Channels, "")
         .about("Listen for messages published to the given channels")
-        .parse(|_| asks(PubSubCommand::Subscribe(Kind::Channel))),
+        .parse(|_| asks(PubSubCommand::Subscribe(ChannelKind::Channel))),
     command("sunsubscribe", "7.0.0", -1, "pubsub", SUBSCRIBES)
         .on(ALL_KEYS, Access::Nothing, "")
         .about("Stop listening for messages posted to the given shard channels")
-        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Shard))),
+        .parse(|_| asks(PubSubCommand::Unsubscribe(ChannelKind::Shard))),
     command("unsubscribe", "2.0.0", -1, "pubsub", SUBSCRIBES)
         .about("Stop listening for messages posted to the given channels")
-        .parse(|_| asks(PubSubCommand::Unsubscribe(Kind::Channel))),
+        .parse(|_| asks(PubSubCommand::Unsubscribe(ChannelKind::Channel))),
 ];
 
 const fn asks(command: PubSubCommand) -> Parsed {
     Ok(Request::PubSub(command))
 }
 
-fn channels(c: Call<'_>, kind: Kind) -> Parsed {
+fn channels(c: Call<'_>, kind: ChannelKind) -> Parsed {
     let pattern = match c.args.len() {
         2 => None,
         3 => Some(pattern_at(c.args, 2)?),

@@ -3,8 +3,8 @@
 //! Messages are handed out one after the other, so each subscriber gets them in the order in which
 //! they came. One message for many subscribers takes several passes.
 
-use super::{Board, Kind, Names, Push, encode, following};
-use crate::resp::Context;
+use super::{Board, ChannelKind, ChannelNames, Push, encode, following};
+use crate::resp::RespContext;
 use crate::resp::encode::Protocol;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::scripts::{COMPILE_AT_ONCE, Digest, Search};
@@ -70,11 +70,11 @@ struct Subscriber {
 }
 
 impl Registry {
-    pub(super) fn subscribers(&self, kind: Kind, name: &[u8]) -> usize {
+    pub(super) fn subscribers(&self, kind: ChannelKind, name: &[u8]) -> usize {
         self.names[kind.at()].get(name).map_or(0, BTreeMap::len)
     }
 
-    pub(super) fn len(&self, kind: Kind) -> usize {
+    pub(super) fn len(&self, kind: ChannelKind) -> usize {
         self.names[kind.at()].len()
     }
 
@@ -85,7 +85,7 @@ impl Registry {
 
     pub(super) fn walk(
         &self,
-        kind: Kind,
+        kind: ChannelKind,
         after: Option<&Bytes>,
         mut see: impl FnMut(&Bytes, usize) -> bool,
     ) -> bool {
@@ -93,12 +93,12 @@ impl Registry {
     }
 
     /// Adds a subscriber. Returns the name as it is kept.
-    fn add(&mut self, kind: Kind, name: &[u8], id: u64, subscriber: Subscriber) -> Bytes {
+    fn add(&mut self, kind: ChannelKind, name: &[u8], id: u64, subscriber: Subscriber) -> Bytes {
         let names = &mut self.names[kind.at()];
         let known = names.get_key_value(name).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
         let all = names.entry(name.clone()).or_default();
-        let tells = kind != Kind::Shard && may_be_about_keys(&name);
+        let tells = kind != ChannelKind::Shard && may_be_about_keys(&name);
         self.about_keys += usize::from(all.is_empty() && tells);
         let alone = tells && is_about_keys(&name);
         self.about_keys_alone += usize::from(all.is_empty() && alone);
@@ -109,7 +109,7 @@ impl Registry {
     }
 
     /// Removes a subscriber. Returns whether it was one.
-    fn remove(&mut self, kind: Kind, name: &Bytes, id: u64) -> bool {
+    fn remove(&mut self, kind: ChannelKind, name: &Bytes, id: u64) -> bool {
         let names = &mut self.names[kind.at()];
         let Some(all) = names.get_mut(name) else {
             return false;
@@ -117,7 +117,7 @@ impl Registry {
         let was = all.remove(&id).is_some();
         if all.is_empty() {
             names.remove(name);
-            let tells = kind != Kind::Shard && may_be_about_keys(name);
+            let tells = kind != ChannelKind::Shard && may_be_about_keys(name);
             self.about_keys = self.about_keys.saturating_sub(usize::from(tells));
             let alone = tells && is_about_keys(name);
             self.about_keys_alone = self.about_keys_alone.saturating_sub(usize::from(alone));
@@ -188,12 +188,12 @@ struct Delivery {
     publication: Publication,
     /// The database of the keys that it is about.
     database: Option<i64>,
-    place: Place,
+    place: HubPlace,
 }
 
 /// How far it has come.
 #[derive(Debug)]
-enum Place {
+enum HubPlace {
     /// At the subscribers of this pattern (`None`: of its channel). They got it up to the one with
     /// this number.
     At(Option<Bytes>, Option<u64>),
@@ -257,7 +257,7 @@ impl Hub {
     pub(in crate::resp) fn subscribe(
         &mut self,
         board: &Board,
-        (kind, name): (Kind, &[u8]),
+        (kind, name): (ChannelKind, &[u8]),
         (id, connection): (u64, &Rc<Connection>),
         from: u64,
     ) -> Bytes {
@@ -274,7 +274,7 @@ impl Hub {
     pub(in crate::resp) fn unsubscribe(
         &mut self,
         board: &Board,
-        (kind, name): (Kind, &Bytes),
+        (kind, name): (ChannelKind, &Bytes),
         id: u64,
     ) {
         if self.registry.remove(kind, name, id) {
@@ -307,7 +307,7 @@ impl Hub {
     pub(in crate::resp) fn finish_leaving(&mut self, board: &Board, work: &mut usize) -> bool {
         while let Some((id, names)) = self.leaving.front_mut() {
             let id = *id;
-            let kinds = Kind::ALL.into_iter().zip(names.iter_mut());
+            let kinds = ChannelKind::ALL.into_iter().zip(names.iter_mut());
             let next = kinds
                 .filter_map(|(kind, names)| Some((kind, names.pop_first()?)))
                 .next();
@@ -349,11 +349,11 @@ impl Hub {
         let publication = &delivery.publication;
         loop {
             match &mut delivery.place {
-                Place::At(pattern, after) => {
+                HubPlace::At(pattern, after) => {
                     let (kind, name) = match pattern.as_ref() {
-                        Some(pattern) => (Kind::Pattern, pattern),
-                        None if publication.sharded => (Kind::Shard, &publication.channel),
-                        None => (Kind::Channel, &publication.channel),
+                        Some(pattern) => (ChannelKind::Pattern, pattern),
+                        None if publication.sharded => (ChannelKind::Shard, &publication.channel),
+                        None => (ChannelKind::Channel, &publication.channel),
                     };
                     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
                     let all = self.registry.names[kind.at()].get(name);
@@ -372,7 +372,7 @@ impl Hub {
                         }
                         let connection = &subscriber.connection;
                         if let Some(database) = delivery.database
-                            && !connection.may_hear_of(name, kind == Kind::Pattern, database)
+                            && !connection.may_hear_of(name, kind == ChannelKind::Pattern, database)
                         {
                             continue;
                         }
@@ -392,13 +392,15 @@ impl Hub {
                     if publication.sharded {
                         return true;
                     }
-                    delivery.place = Place::After(pattern.take());
+                    delivery.place = HubPlace::After(pattern.take());
                 }
-                Place::After(pattern) => {
-                    let next =
-                        following(&self.registry.names[Kind::Pattern.at()], pattern.as_ref())
-                            .next()
-                            .map(|(pattern, _)| pattern.clone());
+                HubPlace::After(pattern) => {
+                    let next = following(
+                        &self.registry.names[ChannelKind::Pattern.at()],
+                        pattern.as_ref(),
+                    )
+                    .next()
+                    .map(|(pattern, _)| pattern.clone());
                     let Some(next) = next else {
                         return true;
                     };
@@ -408,9 +410,9 @@ impl Hub {
                     let (matches, cost) = compare(&next, &publication.channel);
                     *work = work.saturating_sub(1 + cost / COMPARE_PART);
                     delivery.place = if matches {
-                        Place::At(Some(next), None)
+                        HubPlace::At(Some(next), None)
                     } else {
-                        Place::After(Some(next))
+                        HubPlace::After(Some(next))
                     };
                 }
             }
@@ -488,28 +490,32 @@ pub(in crate::resp) type CountedUpTo = (Option<Bytes>, usize);
 /// How many subscribers get a message of a channel, or of a shard channel. The error is how far that
 /// has come if the work did not suffice.
 pub(in crate::resp) fn count_receivers(
-    names: &Names<'_>,
+    names: &ChannelNames<'_>,
     (channel, sharded): (&[u8], bool),
     progress: Option<CountedUpTo>,
     work: &mut usize,
 ) -> Result<usize, CountedUpTo> {
     if sharded {
-        return Ok(names.subscribers(Kind::Shard, channel));
+        return Ok(names.subscribers(ChannelKind::Shard, channel));
     }
     let (before, mut count) =
-        progress.unwrap_or_else(|| (None, names.subscribers(Kind::Channel, channel)));
+        progress.unwrap_or_else(|| (None, names.subscribers(ChannelKind::Channel, channel)));
     let mut after = None;
-    let whole = names.walk(Kind::Pattern, before.as_ref(), |pattern, subscribers| {
-        let (matches, cost) = compare(pattern, channel);
-        if matches {
-            count += subscribers;
-        }
-        *work = work.saturating_sub(NAME_WORK + cost);
-        if *work == 0 {
-            after = Some(pattern.clone());
-        }
-        *work > 0
-    });
+    let whole = names.walk(
+        ChannelKind::Pattern,
+        before.as_ref(),
+        |pattern, subscribers| {
+            let (matches, cost) = compare(pattern, channel);
+            if matches {
+                count += subscribers;
+            }
+            *work = work.saturating_sub(NAME_WORK + cost);
+            if *work == 0 {
+                after = Some(pattern.clone());
+            }
+            *work > 0
+        },
+    );
     if whole {
         Ok(count)
     } else {
@@ -519,8 +525,8 @@ pub(in crate::resp) fn count_receivers(
 
 /// Names that have subscribers, and after which one to go on.
 fn page(
-    names: &Names<'_>,
-    kind: Kind,
+    names: &ChannelNames<'_>,
+    kind: ChannelKind,
     pattern: Option<&[u8]>,
     after: Option<Bytes>,
 ) -> (Vec<Vec<u8>>, Option<Vec<u8>>) {
@@ -540,7 +546,7 @@ fn page(
     (found, if whole { None } else { last })
 }
 
-impl Context {
+impl RespContext {
     /// The number of the next message that comes to this thread.
     pub(in crate::resp) fn next_published(&self) -> u64 {
         self.door.hub.taken + self.shard().published().waiting().0 as u64
@@ -650,7 +656,11 @@ impl Context {
             match &question.asked {
                 AskedSubscribers::Subscribers { sharded, names } => {
                     let board = common.board().look();
-                    let kind = if *sharded { Kind::Shard } else { Kind::Channel };
+                    let kind = if *sharded {
+                        ChannelKind::Shard
+                    } else {
+                        ChannelKind::Channel
+                    };
                     let names = names.iter();
                     counts = names
                         .map(|name| board.subscribers(kind, name) as u64)
@@ -680,7 +690,7 @@ impl Context {
                     pattern,
                     after,
                 } => {
-                    let (names, next) = match Kind::ALL.get(usize::from(*kind)) {
+                    let (names, next) = match ChannelKind::ALL.get(usize::from(*kind)) {
                         Some(kind) => {
                             let after = after.as_deref().map(Bytes::copy_from_slice);
                             page(&common.board().look(), *kind, pattern.as_deref(), after)
@@ -742,7 +752,7 @@ impl Context {
                     number,
                     database,
                     publication,
-                    place: Place::At(None, None),
+                    place: HubPlace::At(None, None),
                 })
             });
             let Some(mut next) = next else {

@@ -5,7 +5,7 @@
 //!   bytes              expected                  charged, unless shared         released
 //! ```
 
-use crate::resp::budget::{Budget, FREE_ANSWER_BYTES, Room};
+use crate::resp::budget::{Budget, BudgetRoom, FREE_ANSWER_BYTES};
 use doyen_engine::op::{Failure, Outcome};
 use std::rc::Rc;
 
@@ -275,7 +275,7 @@ impl Charges {
     }
 
     /// Whether this reply's command, which has many keys, may ask for one more answer.
-    pub(crate) fn room_to_ask(&self, weight: &Weight) -> Room {
+    pub(crate) fn room_to_ask(&self, weight: &Weight) -> BudgetRoom {
         self.budget
             .room_to_ask(self.owner, (weight.charged, self.charged), self.expected)
     }

@@ -1,15 +1,15 @@
 //! Who the client of a connection is, what it has set, and what it may do.
 
-use super::commands::transactions::Queue;
+use super::commands::transactions::CommandQueue;
 use super::{NAME_BYTES_MAX, brings_password};
 use crate::audit::{Audit, Outcome};
 use crate::clock;
 use crate::resp::acl::compiled::{Compiled, Home};
 use crate::resp::acl::users::Users;
 use crate::resp::frame::Args;
-use crate::resp::info::{self, Needs};
-use crate::resp::pubsub::{Board, Kind, Names};
-use crate::resp::{Context, cluster, databases};
+use crate::resp::info::{self, InfoNeeds};
+use crate::resp::pubsub::{Board, ChannelKind, ChannelNames};
+use crate::resp::{RespContext, cluster, databases};
 use bytes::Bytes;
 use doyen_engine::command::ErrorText;
 use doyen_engine::op::Action;
@@ -177,7 +177,7 @@ impl SessionClient {
 
     /// The client has shown a certificate with this name, which makes it this user, if there is one
     /// that may log in.
-    pub(crate) fn recognize(&mut self, context: &Context, name: &[u8]) {
+    pub(crate) fn recognize(&mut self, context: &RespContext, name: &[u8]) {
         let found = context.door.users.borrow_mut().find(name);
         if let Some(found) = found.filter(|found| found.user().on) {
             self.authenticated = true;
@@ -187,7 +187,11 @@ impl SessionClient {
 
     /// Where commands work: in the keyspace of the connection, and in the database that it or its
     /// transaction has selected.
-    pub(crate) fn home<'a>(&self, context: &'a Context, queue: Option<&Queue>) -> Home<'a> {
+    pub(crate) fn home<'a>(
+        &self,
+        context: &'a RespContext,
+        queue: Option<&CommandQueue>,
+    ) -> Home<'a> {
         let keyspace = context
             .view()
             .and_then(|v| v.installed.keyspace(self.keyspace));
@@ -201,8 +205,8 @@ impl SessionClient {
     /// The same, if the rules of its user name places.
     pub(crate) fn home_if_bound<'a>(
         &self,
-        context: &'a Context,
-        queue: Option<&Queue>,
+        context: &'a RespContext,
+        queue: Option<&CommandQueue>,
     ) -> Home<'a> {
         if self.user.is_bound() {
             self.home(context, queue)
@@ -212,8 +216,8 @@ impl SessionClient {
     }
 
     /// The database that the present command uses.
-    pub(crate) fn database(&self, queue: Option<&Queue>) -> usize {
-        databases::index(queue.map_or(self.map, Queue::map))
+    pub(crate) fn database(&self, queue: Option<&CommandQueue>) -> usize {
+        databases::index(queue.map_or(self.map, CommandQueue::map))
     }
 
     /// Whether the client may look at the keys of this database of the default keyspace.
@@ -226,8 +230,8 @@ impl SessionClient {
     #[cold]
     pub(crate) fn show_to_monitors(
         &self,
-        context: &mut Context,
-        queue: Option<&Queue>,
+        context: &mut RespContext,
+        queue: Option<&CommandQueue>,
         args: Args<'_>,
     ) {
         if self.authenticated || brings_password(args) {
@@ -236,7 +240,7 @@ impl SessionClient {
     }
 
     /// What a script of this client may do.
-    pub(crate) fn grants(&self, context: &Context, queue: Option<&Queue>) -> Bytes {
+    pub(crate) fn grants(&self, context: &RespContext, queue: Option<&CommandQueue>) -> Bytes {
         if self.free {
             return Bytes::new();
         }
@@ -246,7 +250,7 @@ impl SessionClient {
     /// Whether this thread answers for so many keys of a script.
     pub(crate) fn admits_keys(
         &self,
-        context: &Context,
+        context: &RespContext,
         args: Args<'_>,
         keys: usize,
     ) -> Result<(), ErrorText> {
@@ -305,7 +309,7 @@ impl SessionClient {
     /// Later commands use this keyspace. Earlier ones keep theirs.
     pub(crate) fn choose_keyspace(
         &mut self,
-        context: &Context,
+        context: &RespContext,
         name: &[u8],
     ) -> Result<(), Unusable> {
         if self.cluster_port && name != DEFAULT_KEYSPACE.as_bytes() {
@@ -355,7 +359,7 @@ impl SessionClient {
             && is(&chosen.local, self.local)
     }
 
-    pub(crate) fn audit(&self, context: &mut Context, what: &str, outcome: Outcome) {
+    pub(crate) fn audit(&self, context: &mut RespContext, what: &str, outcome: Outcome) {
         context.audit(Audit {
             who: format!("user {}", String::from_utf8_lossy(self.user.name())),
             interface: "resp",
@@ -366,16 +370,20 @@ impl SessionClient {
     }
 
     /// The names with subscribers that this client is told of.
-    pub(in crate::resp) fn names<'a>(&self, context: &'a Context, board: &'a Board) -> Names<'a> {
+    pub(in crate::resp) fn names<'a>(
+        &self,
+        context: &'a RespContext,
+        board: &'a Board,
+    ) -> ChannelNames<'a> {
         if self.cluster_port {
-            Names::Thread(context.door.hub.registry())
+            ChannelNames::Thread(context.door.hub.registry())
         } else {
             board.look()
         }
     }
 
     /// What `INFO` and the like say about the server that the client is connected to.
-    pub(crate) fn facts(&self, context: &Context, needs: Needs) -> info::Facts {
+    pub(crate) fn facts(&self, context: &RespContext, needs: InfoNeeds) -> info::InfoFacts {
         // On the plain port, the node is one server. On the cluster-aware port, each of its threads
         // is one.
         let (me, memory) = match self.cluster_port {
@@ -390,8 +398,8 @@ impl SessionClient {
             .and_then(|v| v.installed.keyspace(self.keyspace));
         let common = context.door.common.clone();
         let names = self.names(context, common.board());
-        let subscribed = Kind::ALL.map(|kind| names.len(kind) as u64);
-        info::Facts {
+        let subscribed = ChannelKind::ALL.map(|kind| names.len(kind) as u64);
+        info::InfoFacts {
             subscribed,
             databases_shown: std::array::from_fn(|n| self.may_look_at(n as i64)),
             cluster_port: self.cluster_port,

@@ -15,7 +15,7 @@ use crate::advice;
 use crate::resp::command::{ConnectionCommand, Constant, Request, ServerCommand, table};
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
-use crate::resp::{Context, cluster};
+use crate::resp::{RespContext, cluster};
 use doyen_engine::command::{self as data, ErrorText};
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ impl Session {
     /// Whether this client may run this command, and whether this thread answers for its keys.
     pub(super) fn admits(
         &self,
-        context: &mut Context,
+        context: &mut RespContext,
         spec: &table::Spec,
         args: Args<'_>,
     ) -> Result<(), ErrorText> {
@@ -59,7 +59,7 @@ impl Session {
     pub(super) fn run(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
         request: Request,
     ) {

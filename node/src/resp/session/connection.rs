@@ -4,16 +4,16 @@ use super::client::SessionClient;
 use super::pending::{Arrived, SessionEffect, Stepped};
 use super::replies::{Replies, TakenArrival};
 use super::subscriptions::Subscriptions;
-use super::{Judging, Session};
+use super::{PasswordJudging, Session};
 use crate::data::door::Waiter;
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::acl::users::Users;
 use crate::resp::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
-use crate::resp::common::Told;
+use crate::resp::common::ToldThreads;
 use crate::resp::encode::Protocol;
 use crate::resp::frame::Args;
 use crate::resp::pubsub::Push;
-use crate::resp::ready::Ready;
+use crate::resp::ready::ReadyClients;
 use crate::resp::settings::OutputLimit;
 use doyen_engine::Counted;
 use doyen_engine::op::Outcome;
@@ -29,7 +29,7 @@ pub(crate) struct Connection {
     pub(crate) session: RefCell<Session>,
     /// Its number among the sockets.
     at: usize,
-    ready: Rc<Ready>,
+    ready: Rc<ReadyClients>,
     /// It is in the list of connections that have something to do.
     pub(crate) queued: Cell<bool>,
     /// Bytes of input that it holds.
@@ -123,7 +123,7 @@ impl Connection {
     }
 
     /// Runs one command, or a slice of it. False if the same arguments are wanted again.
-    pub(crate) fn execute(self: &Rc<Self>, context: &mut Context, args: Args<'_>) -> bool {
+    pub(crate) fn execute(self: &Rc<Self>, context: &mut RespContext, args: Args<'_>) -> bool {
         self.session.borrow_mut().execute(self, context, args)
     }
 
@@ -146,7 +146,7 @@ impl Connection {
     }
 
     /// Another thread's part of an answer.
-    pub(in crate::resp) fn told(&self, slot: u64, told: Told) {
+    pub(in crate::resp) fn told(&self, slot: u64, told: ToldThreads) {
         let mut session = self.session.borrow_mut();
         let taken = session.replies.arrive(slot, Arrived::Thread(told));
         self.go_on(&mut session, taken);
@@ -197,7 +197,7 @@ impl Connection {
     /// once.
     pub(crate) fn step(
         self: &Rc<Self>,
-        context: &mut Context,
+        context: &mut RespContext,
         slot: u64,
         work: &mut usize,
     ) -> bool {
@@ -283,13 +283,13 @@ impl Connection {
     }
 
     /// The pass was judged: its reads may leave, or are taken back.
-    pub(crate) fn settle(self: &Rc<Self>, context: &mut Context, well: bool) {
+    pub(crate) fn settle(self: &Rc<Self>, context: &mut RespContext, well: bool) {
         let mut session = self.session.borrow_mut();
         session.replies.settle(self, context, well);
     }
 
     /// The client is gone: the outcomes of its operations are dropped.
-    pub(crate) fn abandon(&self, context: &mut Context) {
+    pub(crate) fn abandon(&self, context: &mut RespContext) {
         let tokens = {
             let mut session = self.session.borrow_mut();
             let id = session.client.id;
@@ -363,6 +363,6 @@ impl Connection {
     pub(crate) fn is_judged_later(&self) -> bool {
         let session = self.session.borrow();
         // A session that was ended may be here again: its socket may be full.
-        session.judging == Judging::Later && !session.closing
+        session.judging == PasswordJudging::Later && !session.closing
     }
 }

@@ -1,6 +1,6 @@
 //! How long the commands of a connection wait.
 
-use crate::resp::Context;
+use crate::resp::RespContext;
 use doyen_engine::Patience;
 use doyen_gossip::Time;
 use std::time::Duration;
@@ -43,13 +43,13 @@ impl Deadlines {
     }
 
     /// A command that is taken now waits as long as any may.
-    pub(crate) fn wait_long(&mut self, context: &Context) {
+    pub(crate) fn wait_long(&mut self, context: &RespContext) {
         self.last = context.now() + context.limits().park;
     }
 
     /// How long a command that is taken now waits at most. Its deadline is not earlier than that of
     /// an earlier command, unless all of them are `answered`.
-    pub(crate) fn patience(&mut self, context: &Context, answered: bool) -> Patience {
+    pub(crate) fn patience(&mut self, context: &RespContext, answered: bool) -> Patience {
         if !self.is_hurried(context.now()) {
             self.wait_long(context);
             return Patience::Whole;

@@ -1,7 +1,7 @@
 //! What the present command has asked of the control thread: the newest table, or a change. The
 //! command stays where it was parsed, no other is taken meanwhile, and it is run again.
 
-use crate::resp::Context;
+use crate::resp::RespContext;
 use doyen_gossip::agreement::AdminReply;
 
 /// The errands of the present command.
@@ -90,7 +90,7 @@ impl Errands {
     }
 
     /// The present command waits for the newest table, for the connection with this number.
-    pub(crate) fn await_table(&mut self, context: &mut Context, connection: u64) {
+    pub(crate) fn await_table(&mut self, context: &mut RespContext, connection: u64) {
         self.looking = Looking::Waits;
         context.look_for_table(connection);
     }

@@ -4,7 +4,7 @@
 //! more until the pause is over.
 
 use super::{Connection, Session};
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::command::table::COMMANDS;
 use crate::resp::frame::Args;
 use doyen_gossip::Time;
@@ -49,7 +49,7 @@ impl Paused {
     }
 }
 
-impl Context {
+impl RespContext {
     /// If a pause is on already, the later end counts, and the stricter kind. A node that ends
     /// pauses nothing: its clients leave once they are answered.
     pub(crate) fn pause(&mut self, pause: Pause) {
@@ -90,7 +90,7 @@ impl Session {
     pub(super) fn waits_for_pause(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
         self.paused = context.door.paused.concerns(context.now(), args);
@@ -106,7 +106,7 @@ impl Session {
     }
 }
 
-impl Context {
+impl RespContext {
     /// Whether commands have to be looked at before they run.
     #[inline]
     pub(super) fn is_paused(&self) -> bool {

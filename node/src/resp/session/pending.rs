@@ -8,10 +8,10 @@
 //! ```
 
 use super::charges::{Charges, Weight};
-use super::commands::transactions::{Prepared, Watching};
+use super::commands::transactions::{Prepared, WatchedKeys};
 use super::connection::{Connection, ReplyWaiter};
-use crate::resp::Context;
-use crate::resp::common::Told;
+use crate::resp::RespContext;
+use crate::resp::common::ToldThreads;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use doyen_engine::command::Shape;
@@ -98,7 +98,7 @@ pub(crate) trait PendingReply: Debug {
 pub(crate) enum Arrived {
     Outcome(ArrivedOutcome),
     /// Another data thread's part.
-    Thread(Told),
+    Thread(ToldThreads),
     /// What the other members know of subscribers.
     Members(Counted),
     /// The other members have answered for a script.
@@ -126,7 +126,7 @@ pub(crate) enum SessionEffect {
     /// The reply is this outcome, in this shape.
     Is(Shape, Outcome),
     /// A `WATCH` was executed.
-    Watches(Watching),
+    Watches(WatchedKeys),
     /// A watched key has changed, so the commands of the transaction changed nothing.
     Restores(ClientBefore),
 }
@@ -158,7 +158,7 @@ pub(crate) enum Hold {
 /// The reply that asks, and how long it waits.
 pub(crate) struct Asker<'a> {
     pub(crate) connection: &'a Rc<Connection>,
-    pub(crate) context: &'a mut Context,
+    pub(crate) context: &'a mut RespContext,
     pub(crate) slot: u64,
     pub(crate) patience: Patience,
 }

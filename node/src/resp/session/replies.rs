@@ -14,10 +14,10 @@ use super::deadlines::Deadlines;
 use super::pending::{Arrived, ArrivedOutcome, Asker, Hold, PendingReply, SessionEffect, Stepped};
 use super::pushes::{PUSH_OUTPUT, Pushes};
 use super::{OUTPUT_BYTES_SOFT, SLOTS_KEPT_MAX};
-use crate::resp::Context;
-use crate::resp::budget::{Budget, Room};
+use crate::resp::RespContext;
+use crate::resp::budget::{Budget, BudgetRoom};
 use crate::resp::command::table;
-use crate::resp::counts::{self, Failed};
+use crate::resp::counts::{self, FailedReply};
 use crate::resp::encode::{Encoder, Protocol};
 use crate::resp::frame::Args;
 use crate::resp::output::{APART_BYTES_MIN, Output};
@@ -64,7 +64,7 @@ pub(crate) struct Replies {
     /// Where the answers of commands go that touch no key, while `EXEC` runs them.
     captured: Option<Box<BytesMut>>,
     /// Error replies that are not counted yet.
-    pub(crate) failed: Vec<Failed>,
+    pub(crate) failed: Vec<FailedReply>,
     pub(crate) out: Output,
     /// All output that is not written, including what is not charged.
     pub(crate) unsent: usize,
@@ -201,7 +201,7 @@ impl Replies {
     }
 
     /// How long a command that is taken now waits at most.
-    pub(crate) fn patience(&mut self, context: &Context) -> Patience {
+    pub(crate) fn patience(&mut self, context: &RespContext) -> Patience {
         self.deadlines.patience(context, self.slots.is_empty())
     }
 
@@ -209,7 +209,7 @@ impl Replies {
     pub(crate) fn asker<'a>(
         &mut self,
         connection: &'a Rc<Connection>,
-        context: &'a mut Context,
+        context: &'a mut RespContext,
     ) -> Asker<'a> {
         self.asker_of(self.next(), connection, context)
     }
@@ -219,7 +219,7 @@ impl Replies {
         &mut self,
         slot: u64,
         connection: &'a Rc<Connection>,
-        context: &'a mut Context,
+        context: &'a mut RespContext,
     ) -> Asker<'a> {
         Asker {
             patience: self.patience(context),
@@ -291,7 +291,7 @@ impl Replies {
 
     /// The same for a `SET` that has its operation already.
     #[inline]
-    pub(crate) fn wait_for_write(&mut self, context: &Context, token: u64) {
+    pub(crate) fn wait_for_write(&mut self, context: &RespContext, token: u64) {
         self.deadlines.wait_long(context);
         self.command = table::SET;
         self.wait((Shape::Plain, token), 0, 0);
@@ -370,7 +370,7 @@ impl Replies {
     pub(crate) fn settle(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         well: bool,
     ) {
         if well {
@@ -381,7 +381,7 @@ impl Replies {
     }
 
     /// Takes provisional replies back. Their commands are judged again.
-    fn take_back(&mut self, connection: &Rc<Connection>, context: &mut Context) {
+    fn take_back(&mut self, connection: &Rc<Connection>, context: &mut RespContext) {
         self.deadlines.wait_long(context);
         let from = self.provisional_from;
         let taken = self.out.bytes.split_off(from).freeze();
@@ -516,7 +516,7 @@ impl Replies {
     pub(crate) fn step(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         slot: u64,
         work: &mut usize,
     ) -> Stepped {
@@ -560,7 +560,7 @@ impl Replies {
     pub(crate) fn ask_further(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) {
         let mut asker = self.asker_of(self.next() - 1, connection, context);
@@ -588,7 +588,7 @@ impl Replies {
         expected >= PENDING_BYTES_MAX
             || match hold {
                 Hold::No => false,
-                Hold::Room => self.charges.room_to_ask(&slot.weight) == Room::Later,
+                Hold::Room => self.charges.room_to_ask(&slot.weight) == BudgetRoom::Later,
                 Hold::Answers => expected > 0,
                 Hold::Outcomes(left) => slot.waits() > left,
             }

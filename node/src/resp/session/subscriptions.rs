@@ -3,10 +3,10 @@
 use super::connection::Connection;
 use super::held::{HeldCause, HeldCommand};
 use super::replies::Replies;
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::command::table;
 use crate::resp::encode::Protocol;
-use crate::resp::pubsub::Kind;
+use crate::resp::pubsub::ChannelKind;
 use bytes::Bytes;
 use doyen_engine::command::ErrorText;
 use doyen_engine::{AskedSubscribers, Counted};
@@ -31,11 +31,13 @@ pub(crate) struct Subscribing {
 
 impl Subscribing {
     /// How many subscriptions of these kinds count together.
-    pub(crate) fn count(&self, kind: Kind) -> usize {
-        let len = |kind: Kind| self.names[kind.at()].len();
+    pub(crate) fn count(&self, kind: ChannelKind) -> usize {
+        let len = |kind: ChannelKind| self.names[kind.at()].len();
         match kind {
-            Kind::Shard => len(Kind::Shard),
-            Kind::Channel | Kind::Pattern => len(Kind::Channel) + len(Kind::Pattern),
+            ChannelKind::Shard => len(ChannelKind::Shard),
+            ChannelKind::Channel | ChannelKind::Pattern => {
+                len(ChannelKind::Channel) + len(ChannelKind::Pattern)
+            }
         }
     }
 
@@ -69,11 +71,13 @@ impl Subscriptions {
     /// How many subscriptions there are of each kind.
     pub(crate) fn counts(&self) -> [usize; 3] {
         let all = self.0.as_ref().map(|s| &s.names);
-        all.map_or([0; 3], |names| Kind::ALL.map(|kind| names[kind.at()].len()))
+        all.map_or([0; 3], |names| {
+            ChannelKind::ALL.map(|kind| names[kind.at()].len())
+        })
     }
 
     /// What the client subscribes to, of this kind.
-    pub(crate) fn names(&self, kind: Kind) -> impl Iterator<Item = &Bytes> {
+    pub(crate) fn names(&self, kind: ChannelKind) -> impl Iterator<Item = &Bytes> {
         let names = self.0.as_ref().map(|s| &s.names[kind.at()]);
         names.into_iter().flatten()
     }
@@ -138,7 +142,7 @@ impl Subscriptions {
     pub(crate) fn asks_first(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         asked: impl FnOnce() -> Option<AskedSubscribers>,
     ) -> bool {
         if let HeldCause::Ready = self.take_cause() {
@@ -186,7 +190,7 @@ impl Subscriptions {
     }
 
     /// All subscriptions of the connection with this number end.
-    pub(crate) fn leave(&mut self, context: &mut Context, connection: u64) {
+    pub(crate) fn leave(&mut self, context: &mut RespContext, connection: u64) {
         let Some(state) = &mut self.0 else {
             return;
         };

@@ -39,7 +39,7 @@ async fn node_with_secrets() -> (Node, Client) {
     }
     (view.installed, view.opens_at) = (Arc::new(table), Arc::new(opens_at));
     view.accepted = view.installed.clone();
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view),
     });

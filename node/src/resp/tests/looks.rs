@@ -485,7 +485,7 @@ async fn reads_of_a_client_that_touches_nothing_keep_no_key() {
     table.version.0 += 1;
     table.keyspaces[0].eviction = Eviction::Lru;
     (view.installed, view.accepted) = (Arc::new(table.clone()), Arc::new(table));
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view),
     });

@@ -132,7 +132,7 @@ async fn a_client_has_subscribed_once_the_changes_of_all_keys_are_told() {
     let annex = node.shared.local().view.clone().unwrap();
     let annex = annex.installed.annex.clone();
     let publish = |view: View| {
-        node.shared.publish(crate::control::shared::Local {
+        node.shared.publish(crate::control::shared::LocalView {
             me: ME,
             view: Some(view),
         });

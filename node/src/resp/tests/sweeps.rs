@@ -44,7 +44,7 @@ async fn with_partitions(threads: usize, partitions: u16) -> Node {
     let node = Node::of_threads(threads, None, 10, limits());
     let view = divided(&node, partitions);
     // This is another member, so the first table's partitions are gone.
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view),
     });
@@ -195,7 +195,7 @@ async fn a_sweep_without_a_lease_waits_for_it_and_is_right_under_the_next_table(
                 .is_err(),
             "{command}"
         );
-        node.shared.publish(crate::control::shared::Local {
+        node.shared.publish(crate::control::shared::LocalView {
             me: ME,
             view: Some(divided(&node, 1_024)),
         });

@@ -296,7 +296,7 @@ async fn another_incarnation_of_all_threads_begins_empty_and_goes_on() {
     let node = node(3);
     fill(&node, 100).await;
     let me = MemberId(0xbee0);
-    node.shared.publish(crate::control::shared::Local {
+    node.shared.publish(crate::control::shared::LocalView {
         me,
         view: Some(view(me, node.resp, &node.clusters)),
     });

@@ -3,7 +3,7 @@
 use super::*;
 use crate::net::identity::Identity;
 use crate::net::identity::TlsMin;
-use crate::net::identity::ports::{Ports, Source, Wanted};
+use crate::net::identity::ports::{PortSource, Ports, Wanted};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
 };
@@ -67,7 +67,7 @@ impl Secured {
             ("--resp-tls-client-ca", at("clients.pem"))
         });
         write(&dir, &authority.issue("localhost"));
-        let source = Source::Files {
+        let source = PortSource::Files {
             cert: ("--resp-tls-cert", at("cert.pem")),
             key: ("--resp-tls-key", at("key.pem")),
         };

@@ -1,6 +1,6 @@
 //! How the cluster of a test is built.
 
-use super::{Inner, LOOK, Local, PATIENCE};
+use super::{LOOK, Local, LocalInner, PATIENCE};
 use crate::node::{Builder, Node};
 use crate::testkit::TestkitError;
 use futures_util::future::try_join_all;
@@ -104,7 +104,7 @@ impl LocalBuilder {
     /// If the future is dropped, all nodes end.
     pub async fn start(self) -> Result<Local, TestkitError> {
         let count = usize::from(self.nodes);
-        let cluster = Local(Arc::new(Inner {
+        let cluster = Local(Arc::new(LocalInner {
             plan: self,
             secret: format!("{:032x}", rand::random::<u128>()),
             clock: Arc::default(),

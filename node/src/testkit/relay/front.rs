@@ -1,9 +1,9 @@
 //! One port that a node advertises. It receives datagrams, and has a socket towards the node for
 //! each sender.
 
-use super::post::{Parcel, send};
+use super::post::{RelayParcel, send};
 use super::{Plane, Switch};
-use crate::testkit::link::Sent;
+use crate::testkit::link::SentDatagram;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -103,10 +103,10 @@ impl Front {
         if sender.is_none() && datagram.len() < QUIC_BYTES_MIN {
             return;
         }
-        let sent = sender.map_or(Sent::Once(None), |sender| {
+        let sent = sender.map_or(SentDatagram::Once(None), |sender| {
             self.switch.pass((sender, self.node, self.plane), datagram)
         });
-        if sent == Sent::Never {
+        if sent == SentDatagram::Never {
             return;
         }
         // Without a socket the datagram is lost, as on any other failure.
@@ -136,7 +136,7 @@ impl Front {
         socket.connect(self.behind).await?;
         socket.writable().await?;
         let socket = Arc::new(socket);
-        let back = Back {
+        let back = RelayBack {
             switch: self.switch.clone(),
             front: self.socket.clone(),
             upstream: socket.clone(),
@@ -159,7 +159,7 @@ impl Front {
 }
 
 /// The way back to one sender.
-struct Back {
+struct RelayBack {
     switch: Arc<Switch>,
     front: Arc<UdpSocket>,
     upstream: Arc<UdpSocket>,
@@ -167,7 +167,7 @@ struct Back {
     to: SocketAddr,
 }
 
-impl Back {
+impl RelayBack {
     async fn serve(self) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
         loop {
@@ -179,9 +179,12 @@ impl Back {
             let datagram = &mut buffer[..length];
             // Look it up each time: a node that has just started sends before its address is known.
             let (node, plane) = self.from;
-            let sent = self.switch.sender(self.to).map_or(Sent::Once(None), |to| {
-                self.switch.pass((node, to, plane), datagram)
-            });
+            let sent = self
+                .switch
+                .sender(self.to)
+                .map_or(SentDatagram::Once(None), |to| {
+                    self.switch.pass((node, to, plane), datagram)
+                });
             forward(&self.switch, sent, datagram, &self.front, Some(self.to));
         }
     }
@@ -189,22 +192,22 @@ impl Back {
 
 fn forward(
     switch: &Switch,
-    sent: Sent,
+    sent: SentDatagram,
     datagram: &[u8],
     by: &Arc<UdpSocket>,
     to: Option<SocketAddr>,
 ) {
     let (due, copies) = match sent {
-        Sent::Never => return,
-        Sent::Once(due) => (due, 1),
-        Sent::Twice(due) => (due, 2),
+        SentDatagram::Never => return,
+        SentDatagram::Once(due) => (due, 1),
+        SentDatagram::Twice(due) => (due, 2),
     };
     for _ in 0..copies {
         match due {
             None => send(by, datagram, to),
             Some(due) => {
                 // If the post is full, the datagram is lost.
-                let _ = switch.post.take(Parcel {
+                let _ = switch.post.take(RelayParcel {
                     due,
                     datagram: datagram.to_vec(),
                     by: Arc::downgrade(by),

@@ -15,7 +15,7 @@ const INBOX_MAX: usize = 4096;
 
 /// A datagram that is sent later.
 #[derive(Debug)]
-pub(super) struct Parcel {
+pub(super) struct RelayParcel {
     pub(super) due: Instant,
     pub(super) datagram: Vec<u8>,
     /// The socket that sends it. A front that closed meanwhile sends nothing.
@@ -27,7 +27,7 @@ pub(super) struct Parcel {
 /// Takes parcels.
 #[derive(Debug)]
 pub(super) struct PostOffice {
-    inbox: mpsc::Sender<Parcel>,
+    inbox: mpsc::Sender<RelayParcel>,
 }
 
 impl PostOffice {
@@ -39,13 +39,13 @@ impl PostOffice {
     }
 
     /// Sends it when it is due. Returns false if there is no room for it.
-    pub(super) fn take(&self, parcel: Parcel) -> bool {
+    pub(super) fn take(&self, parcel: RelayParcel) -> bool {
         self.inbox.try_send(parcel).is_ok()
     }
 }
 
-async fn deliver(mut inbox: mpsc::Receiver<Parcel>) {
-    let mut waiting: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
+async fn deliver(mut inbox: mpsc::Receiver<RelayParcel>) {
+    let mut waiting: BinaryHeap<Reverse<WaitingParcel>> = BinaryHeap::new();
     let mut number = 0;
     loop {
         let due = waiting.peek().map(|Reverse(next)| next.parcel.due);
@@ -60,7 +60,7 @@ async fn deliver(mut inbox: mpsc::Receiver<Parcel>) {
                 None => return,
                 Some(parcel) if waiting.len() < PARCELS_MAX => {
                     number += 1;
-                    waiting.push(Reverse(Waiting { number, parcel }));
+                    waiting.push(Reverse(WaitingParcel { number, parcel }));
                 }
                 Some(_) => {}
             },
@@ -68,7 +68,7 @@ async fn deliver(mut inbox: mpsc::Receiver<Parcel>) {
                 let now = Instant::now();
                 while let Some(Reverse(next)) = waiting.peek()
                     && next.parcel.due <= now
-                    && let Some(Reverse(Waiting { parcel, .. })) = waiting.pop()
+                    && let Some(Reverse(WaitingParcel { parcel, .. })) = waiting.pop()
                 {
                     if let Some(by) = parcel.by.upgrade() {
                         send(&by, &parcel.datagram, parcel.to);
@@ -89,27 +89,27 @@ pub(super) fn send(by: &UdpSocket, datagram: &[u8], to: Option<SocketAddr>) {
 
 /// Ordered by their due times, then by arrival.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingParcel {
     number: u64,
-    parcel: Parcel,
+    parcel: RelayParcel,
 }
 
-impl Ord for Waiting {
+impl Ord for WaitingParcel {
     fn cmp(&self, other: &Self) -> Ordering {
         (self.parcel.due, self.number).cmp(&(other.parcel.due, other.number))
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for WaitingParcel {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Waiting {
+impl PartialEq for WaitingParcel {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for WaitingParcel {}

@@ -6,7 +6,7 @@
 use super::super::Failed;
 use super::super::keys;
 use super::super::pace;
-use super::super::plan::{Kind, Operation, Plan};
+use super::super::plan::{BenchPlan, Operation, OperationKind};
 use super::super::recorder::Recorder;
 use super::super::schedule::{Clock, Schedule};
 use doyen::{Error, Map};
@@ -20,16 +20,16 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 /// Keys and values are text.
-pub(super) type Keys = Map<String, String>;
+pub(super) type KeyMap = Map<String, String>;
 
 /// State that the callers of a thread share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct NativeShared {
     clock: Clock,
-    plan: Plan,
+    plan: BenchPlan,
     schedule: Schedule,
     recorder: Recorder,
-    lanes: Vec<Lane>,
+    lanes: Vec<NativeLane>,
     in_flight: usize,
     batch: bool,
     /// When the current round of polling began.
@@ -42,7 +42,7 @@ pub(super) struct Shared {
 
 /// The counterpart of a connection: a number of callers that share its starts.
 #[derive(Debug, Default, Clone)]
-struct Lane {
+struct NativeLane {
     /// Callers without an operation.
     idle: Vec<usize>,
     outstanding: usize,
@@ -50,18 +50,18 @@ struct Lane {
     left: usize,
 }
 
-impl Shared {
+impl NativeShared {
     /// `(lanes, in_flight)`: the number of lanes, and of callers in each.
     pub(super) fn new(
         clock: Clock,
-        plan: Plan,
+        plan: BenchPlan,
         schedule: Schedule,
         (lanes, in_flight): (usize, usize),
         batch: bool,
     ) -> Self {
-        let lane = Lane {
+        let lane = NativeLane {
             left: in_flight,
-            ..Lane::default()
+            ..NativeLane::default()
         };
         Self {
             clock,
@@ -147,7 +147,7 @@ fn told(error: &Error) -> String {
 }
 
 /// Runs one operation at a time, for ever.
-async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Shared>>) {
+async fn call(caller: usize, map: KeyMap, value: Rc<String>, shared: Rc<RefCell<NativeShared>>) {
     loop {
         let (operation, intended) = poll_fn(|_| {
             shared
@@ -160,8 +160,8 @@ async fn call(caller: usize, map: Keys, value: Rc<String>, shared: Rc<RefCell<Sh
         // Values consist of letters and digits.
         let key = std::str::from_utf8(&name).unwrap_or_default();
         let done = match operation.kind {
-            Kind::Get => map.get(key).await.map(|found| found.is_some()),
-            Kind::Set => map.insert(key, &value).await.map(|()| false),
+            OperationKind::Get => map.get(key).await.map(|found| found.is_some()),
+            OperationKind::Set => map.insert(key, &value).await.map(|()| false),
         };
         shared.borrow_mut().done(caller, operation, intended, done);
     }
@@ -202,18 +202,18 @@ impl Wake for WakeCaller {
 }
 
 /// A caller; it never ends.
-type Caller = Pin<Box<dyn Future<Output = ()>>>;
+type NativeCaller = Pin<Box<dyn Future<Output = ()>>>;
 
 /// The callers of a thread.
 #[derive(Debug)]
-pub(super) struct Worker {
-    map: Keys,
+pub(super) struct NativeWorker {
+    map: KeyMap,
     value: String,
-    shared: Option<Shared>,
+    shared: Option<NativeShared>,
 }
 
-impl Worker {
-    pub(super) fn new(map: Keys, value: Vec<u8>, shared: Shared) -> Self {
+impl NativeWorker {
+    pub(super) fn new(map: KeyMap, value: Vec<u8>, shared: NativeShared) -> Self {
         // Values consist of letters and digits.
         Self {
             map,
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     /// Begins another phase of the run. Replies count from `measured_from` on.
-    pub(super) fn go_on(&mut self, mut shared: Shared, measured_from: u64) {
+    pub(super) fn go_on(&mut self, mut shared: NativeShared, measured_from: u64) {
         if let Some(before) = self.shared.take() {
             // Errors of the former phase count as well.
             shared.recorder.merge(before.recorder);
@@ -257,7 +257,7 @@ impl Worker {
     fn drive(
         &self,
         callers: usize,
-        shared: &Rc<RefCell<Shared>>,
+        shared: &Rc<RefCell<NativeShared>>,
         failed: &AtomicBool,
     ) -> Result<(), Failed> {
         let value = Rc::new(self.value.clone());
@@ -265,9 +265,9 @@ impl Worker {
             callers: Mutex::default(),
             thread: thread::current(),
         });
-        let mut all: Vec<(Caller, Waker)> = (0..callers)
+        let mut all: Vec<(NativeCaller, Waker)> = (0..callers)
             .map(|caller| {
-                let future: Caller = Box::pin(call(
+                let future: NativeCaller = Box::pin(call(
                     caller,
                     self.map.clone(),
                     value.clone(),

@@ -8,7 +8,7 @@ const VALUE: &str = "{value}";
 
 /// An encoded command with a place for the key.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Command {
+pub(super) struct RespCommand {
     /// The bytes, with the first key.
     bytes: Vec<u8>,
     digits_at: Vec<usize>,
@@ -16,7 +16,7 @@ pub(super) struct Command {
     wait: Option<u16>,
 }
 
-impl Command {
+impl RespCommand {
     /// Parses words with `{key}` and `{value}`, for example `SET {key} {value}`.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl Command {
 mod tests {
     use super::*;
 
-    fn encoded(command: &Command, key: u64) -> String {
+    fn encoded(command: &RespCommand, key: u64) -> String {
         let mut out = b"before".to_vec();
         command.write(key, &mut out);
         String::from_utf8(out)
@@ -112,11 +112,11 @@ mod tests {
 
     #[test]
     fn keys_and_values_stand_where_the_words_say() {
-        let set = Command::parse("SET {key} {value}", b"abc").expect("a command");
+        let set = RespCommand::parse("SET {key} {value}", b"abc").expect("a command");
         assert_eq!(encoded(&set, 42), "*3 $3 SET $16 key:000000000042 $3 abc ");
         assert_eq!(encoded(&set, 7), "*3 $3 SET $16 key:000000000007 $3 abc ");
-        let own =
-            Command::parse(" DM.PUT  bench {a}:{key}.{key} x{value}x", b"v").expect("a command");
+        let own = RespCommand::parse(" DM.PUT  bench {a}:{key}.{key} x{value}x", b"v")
+            .expect("a command");
         assert_eq!(
             encoded(&own, 12),
             "*4 $6 DM.PUT $5 bench $37 {a}:key:000000000012.key:000000000012 $3 xvx "
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn wait_follows_on_the_same_connection() {
-        let mut set = Command::parse("SET {key} {value}", b"").expect("a command");
+        let mut set = RespCommand::parse("SET {key} {value}", b"").expect("a command");
         set.then_wait(1);
         assert_eq!(
             encoded(&set, 1),
@@ -136,6 +136,6 @@ mod tests {
 
     #[test]
     fn a_command_without_a_key_is_refused() {
-        assert!(Command::parse("PING", b"").is_err_and(|why| why.contains("{key}")));
+        assert!(RespCommand::parse("PING", b"").is_err_and(|why| why.contains("{key}")));
     }
 }

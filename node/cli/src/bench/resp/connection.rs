@@ -1,10 +1,10 @@
 //! One connection: its unanswered operations, and the bytes on their way.
 
 use super::super::Failed;
-use super::super::plan::{Kind, Operation};
+use super::super::plan::{Operation, OperationKind};
 use super::super::schedule::{Clock, Schedule};
-use super::super::{plan::Plan, recorder::Recorder};
-use super::command::Command;
+use super::super::{plan::BenchPlan, recorder::Recorder};
+use super::command::RespCommand;
 use super::route::Router;
 use super::scan::{Garbage, Reply, Scanner};
 use mio::net::TcpStream;
@@ -14,15 +14,15 @@ use std::net::SocketAddr;
 
 /// State that the connections of a thread share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RespShared {
     pub(super) clock: Clock,
-    pub(super) plan: Plan,
+    pub(super) plan: BenchPlan,
     pub(super) schedule: Schedule,
     pub(super) recorder: Recorder,
     /// Only with a Redis Cluster. Without one, every server answers for every key.
     pub(super) router: Option<Router>,
-    pub(super) get: Command,
-    pub(super) set: Command,
+    pub(super) get: RespCommand,
+    pub(super) set: RespCommand,
     pub(super) in_flight: usize,
     pub(super) batch: bool,
 }
@@ -36,11 +36,11 @@ pub(super) struct Sent {
     left: u8,
     /// Whether another master redirected the operation to this one.
     pub(super) moved: bool,
-    outcome: Outcome,
+    outcome: ReplyOutcome,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Outcome {
+enum ReplyOutcome {
     Done { found: bool },
     Failed,
     Moved,
@@ -53,7 +53,7 @@ impl Sent {
             intended,
             left: replies,
             moved: false,
-            outcome: Outcome::Done { found: false },
+            outcome: ReplyOutcome::Done { found: false },
         }
     }
 
@@ -66,11 +66,11 @@ impl Sent {
     }
 }
 
-impl Shared {
-    fn command(&self, kind: Kind) -> &Command {
+impl RespShared {
+    fn command(&self, kind: OperationKind) -> &RespCommand {
         match kind {
-            Kind::Get => &self.get,
-            Kind::Set => &self.set,
+            OperationKind::Get => &self.get,
+            OperationKind::Set => &self.set,
         }
     }
 
@@ -138,7 +138,7 @@ impl Connection {
     }
 
     /// Whether slots have moved, and the connection should go to another master.
-    pub(super) fn is_elsewhere(&self, shared: &Shared) -> bool {
+    pub(super) fn is_elsewhere(&self, shared: &RespShared) -> bool {
         shared
             .router
             .as_ref()
@@ -149,7 +149,7 @@ impl Connection {
     /// sends no more.
     pub(super) fn read(
         &mut self,
-        shared: &mut Shared,
+        shared: &mut RespShared,
         buffer: &mut [u8],
         ending: bool,
     ) -> Result<(), Failed> {
@@ -173,7 +173,7 @@ impl Connection {
     }
 
     /// Sends operations that are due and have room, and bytes that are left from before.
-    pub(super) fn send(&mut self, shared: &mut Shared, now: u64) -> Result<(), Failed> {
+    pub(super) fn send(&mut self, shared: &mut RespShared, now: u64) -> Result<(), Failed> {
         let room = match shared.batch {
             true if !self.is_idle() => 0,
             _ => shared.in_flight.saturating_sub(self.waiting.len()),
@@ -209,7 +209,7 @@ impl Connection {
         Ok(())
     }
 
-    fn take(&mut self, shared: &mut Shared, mut input: &[u8], now: u64) -> Result<(), Failed> {
+    fn take(&mut self, shared: &mut RespShared, mut input: &[u8], now: u64) -> Result<(), Failed> {
         let mut heard = false;
         while let Some(reply) = self
             .scanner
@@ -223,7 +223,7 @@ impl Connection {
                 return Err(self.lost("it sent a reply without a request"));
             };
             sent.left -= 1;
-            if let Outcome::Done { .. } = sent.outcome {
+            if let ReplyOutcome::Done { .. } = sent.outcome {
                 sent.outcome = self.judge(shared, sent, reply);
             }
             if sent.left > 0 {
@@ -232,20 +232,20 @@ impl Connection {
             }
             self.waiting.pop_front();
             match sent.outcome {
-                Outcome::Done { found } => {
+                ReplyOutcome::Done { found } => {
                     shared
                         .recorder
                         .answered(sent.operation.kind, found, sent.intended, now)
                 }
                 // The recorder has counted the error; the router has the operation.
-                Outcome::Failed | Outcome::Moved => {}
+                ReplyOutcome::Failed | ReplyOutcome::Moved => {}
             }
         }
         Ok(())
     }
 
     /// The outcome of an operation after one more reply.
-    fn judge(&self, shared: &mut Shared, sent: Sent, reply: Reply) -> Outcome {
+    fn judge(&self, shared: &mut RespShared, sent: Sent, reply: Reply) -> ReplyOutcome {
         let wait = shared
             .command(sent.operation.kind)
             .wait()
@@ -259,19 +259,19 @@ impl Connection {
                         .as_mut()
                         .is_some_and(|router| router.moved(&error, sent))
                 {
-                    return Outcome::Moved;
+                    return ReplyOutcome::Moved;
                 }
                 shared.recorder.failed(&error);
-                Outcome::Failed
+                ReplyOutcome::Failed
             }
             (Reply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
                 shared
                     .recorder
                     .failed(&format!("WAIT reported {copies} copies, not {wanted}"));
-                Outcome::Failed
+                ReplyOutcome::Failed
             }
             (_, Some(_)) => sent.outcome,
-            (reply, None) => Outcome::Done {
+            (reply, None) => ReplyOutcome::Done {
                 found: reply != Reply::Nil,
             },
         }

@@ -5,7 +5,7 @@
 //! slot belongs to the new owner at once, and the operation is sent to it, once.
 
 use super::super::keys;
-use super::super::plan::{Operation, Plan};
+use super::super::plan::{BenchPlan, Operation};
 use super::connection::Sent;
 use doyen_placement::hash::{SLOTS, slot};
 use std::collections::VecDeque;
@@ -119,7 +119,7 @@ impl Router {
     }
 
     /// The next operation of the plan for this master; `None` if the plan has ended.
-    pub(super) fn next(&mut self, master: usize, plan: &mut Plan) -> Option<Operation> {
+    pub(super) fn next(&mut self, master: usize, plan: &mut BenchPlan) -> Option<Operation> {
         if let Some(operation) = self.masters[master].set_aside.pop_front() {
             return Some(operation);
         }
@@ -193,8 +193,8 @@ fn endpoint(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::keys::Keys;
-    use super::super::super::plan::Kind;
+    use super::super::super::keys::BenchKeys;
+    use super::super::super::plan::OperationKind;
     use super::*;
 
     fn address(port: u16) -> SocketAddr {
@@ -216,7 +216,7 @@ mod tests {
     fn sent(key: u64) -> Sent {
         Sent::new(
             Operation {
-                kind: Kind::Set,
+                kind: OperationKind::Set,
                 key,
             },
             5,
@@ -226,7 +226,10 @@ mod tests {
 
     #[test]
     fn every_master_is_asked_for_its_own_keys() {
-        let (mut router, mut plan) = (three(1000), Plan::drawn(Keys::uniform(1000), 50, 1));
+        let (mut router, mut plan) = (
+            three(1000),
+            BenchPlan::drawn(BenchKeys::uniform(1000), 50, 1),
+        );
         for lane in 0..9 {
             let (master, at) = router.home(lane);
             assert_eq!(at, address(lane as u16 % 3 + 1));
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn filling_leaves_no_key_out() {
-        let (mut router, mut plan) = (three(1000), Plan::every(0..1000));
+        let (mut router, mut plan) = (three(1000), BenchPlan::every(0..1000));
         // One master after the other: the first one sets aside all operations of the others.
         let mut filled: Vec<u64> = (0..3)
             .flat_map(|m| {
@@ -263,7 +266,7 @@ mod tests {
     fn rarely_drawn_keys_are_found_all_the_same() {
         let (mut router, mut plan) = (
             three(1000),
-            Plan::drawn(Keys::zipf(1000, 20.0).expect("an exponent"), 100, 1),
+            BenchPlan::drawn(BenchKeys::zipf(1000, 20.0).expect("an exponent"), 100, 1),
         );
         for master in 0..3 {
             let operation = router.next(master, &mut plan).expect("plans go on");

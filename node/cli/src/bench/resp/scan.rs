@@ -26,7 +26,7 @@ pub(super) struct Garbage;
 /// Finds the ends of replies in a stream of RESP2.
 #[derive(Debug)]
 pub(super) struct Scanner {
-    state: State,
+    state: ScanState,
     /// Elements, of all nested arrays, that the reply still lacks.
     left: i64,
     /// The kind of the reply, known from its first element.
@@ -35,7 +35,7 @@ pub(super) struct Scanner {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ScanState {
     Kind,
     /// Text until the end of the line.
     Text(Reply),
@@ -53,7 +53,7 @@ enum State {
 impl Scanner {
     pub(super) fn new() -> Self {
         Self {
-            state: State::Kind,
+            state: ScanState::Kind,
             left: 1,
             whole: None,
             error: Vec::new(),
@@ -69,15 +69,15 @@ impl Scanner {
     pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Reply>, Garbage> {
         while let Some(&first) = input.first() {
             let element = match &mut self.state {
-                State::Kind => {
+                ScanState::Kind => {
                     *input = &input[1..];
                     self.state = begin(first)?;
-                    if let State::Error = self.state {
+                    if let ScanState::Error = self.state {
                         self.error.clear();
                     }
                     continue;
                 }
-                State::Bytes(left) => {
+                ScanState::Bytes(left) => {
                     let taken = input.len().min(*left);
                     *input = &input[taken..];
                     *left -= taken;
@@ -86,14 +86,14 @@ impl Scanner {
                     }
                     Reply::Value
                 }
-                State::Text(reply) => {
+                ScanState::Text(reply) => {
                     let reply = *reply;
                     match line(input) {
                         (_, true) => reply,
                         (_, false) => return Ok(None),
                     }
                 }
-                State::Error => {
+                ScanState::Error => {
                     let (text, ended) = line(input);
                     let room = ERROR_BYTES_MAX.saturating_sub(self.error.len());
                     self.error.extend_from_slice(&text[..text.len().min(room)]);
@@ -102,7 +102,7 @@ impl Scanner {
                     }
                     Reply::Error
                 }
-                State::Number {
+                ScanState::Number {
                     kind,
                     value,
                     negative,
@@ -131,7 +131,7 @@ impl Scanner {
                     }
                 }
             };
-            self.state = State::Kind;
+            self.state = ScanState::Kind;
             let whole = *self.whole.get_or_insert(element);
             self.left -= 1;
             if self.left == 0 {
@@ -148,25 +148,25 @@ impl Scanner {
             (b':', _) => return Ok(Some(Reply::Integer(value))),
             (_, ..0) => return Ok(Some(Reply::Nil)),
             (_, LENGTH_MAX..) => return Err(Garbage),
-            (b'$', _) => self.state = State::Bytes(value as usize + 2),
+            (b'$', _) => self.state = ScanState::Bytes(value as usize + 2),
             (_, 0) => return Ok(Some(Reply::Value)),
             (_, _) => {
                 self.whole.get_or_insert(Reply::Value);
                 // The array itself is one of the elements that were lacking.
                 self.left = self.left.checked_add(value - 1).ok_or(Garbage)?;
-                self.state = State::Kind;
+                self.state = ScanState::Kind;
             }
         }
         Ok(None)
     }
 }
 
-fn begin(kind: u8) -> Result<State, Garbage> {
+fn begin(kind: u8) -> Result<ScanState, Garbage> {
     match kind {
-        b'+' => Ok(State::Text(Reply::Value)),
-        b'_' => Ok(State::Text(Reply::Nil)),
-        b'-' => Ok(State::Error),
-        b':' | b'$' | b'*' => Ok(State::Number {
+        b'+' => Ok(ScanState::Text(Reply::Value)),
+        b'_' => Ok(ScanState::Text(Reply::Nil)),
+        b'-' => Ok(ScanState::Error),
+        b':' | b'$' | b'*' => Ok(ScanState::Number {
             kind,
             value: 0,
             negative: false,

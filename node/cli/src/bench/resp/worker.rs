@@ -2,7 +2,7 @@
 
 use super::super::Failed;
 use super::super::pace;
-use super::connection::{Connection, Shared};
+use super::connection::{Connection, RespShared};
 use super::dial::Dial;
 use mio::{Events, Interest, Poll, Token};
 use std::net::SocketAddr;
@@ -14,21 +14,21 @@ const BUFFER_BYTES: usize = 256 << 10;
 const EVENTS_MAX: usize = 1024;
 /// The connections of a thread.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct RespWorker {
     poll: Poll,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     dial: Dial,
-    pub(super) shared: Shared,
+    pub(super) shared: RespShared,
 }
 
-impl Worker {
+impl RespWorker {
     /// Connects to all servers: to `addresses` in turn, or to the masters of a cluster.
     pub(super) fn connect(
         dial: Dial,
         addresses: &[SocketAddr],
         lanes: usize,
-        shared: Shared,
+        shared: RespShared,
     ) -> Result<Self, Failed> {
         let poll = Poll::new().map_err(|e| system(&e))?;
         let mut worker = Self {
@@ -108,7 +108,7 @@ impl Worker {
     }
 
     fn is_over(&self) -> Result<bool, Failed> {
-        let Shared {
+        let RespShared {
             clock,
             plan,
             schedule,

@@ -249,7 +249,7 @@ fn draw_story(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
 }
 
 /// The line of the story, wrapped.
-fn told(line: &scene::Line, width: usize) -> impl Iterator<Item = Line<'static>> {
+fn told(line: &scene::SceneLine, width: usize) -> impl Iterator<Item = Line<'static>> {
     let (mark, style) = match line.mood {
         Mood::Deed => ("▸ ", Style::new()),
         Mood::Blow => ("✗ ", Style::new().fg(Color::Red).bold()),

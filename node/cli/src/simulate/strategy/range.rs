@@ -1,7 +1,7 @@
 //! Ordered ranges, split so that each has the same number of bytes. The planner of production
 //! places them like partitions.
 
-use super::super::keys::Keys;
+use super::super::keys::SimulatedKeys;
 use super::Strategy;
 use super::fixed::Fixed;
 use doyen_placement::id::MemberId;
@@ -18,7 +18,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    pub(super) fn new(ranges: u16, copies: usize, keys: &Keys) -> Self {
+    pub(super) fn new(ranges: u16, copies: usize, keys: &SimulatedKeys) -> Self {
         let splits = splits(ranges, keys);
         let bytes = splits.iter().map(|split| split.len()).sum();
         // The splits are distinct, in order and not empty. If they ever are not, use one range.
@@ -33,7 +33,7 @@ impl Ranges {
 }
 
 /// Keys that divide all bytes about evenly.
-fn splits(ranges: u16, keys: &Keys) -> Vec<&[u8]> {
+fn splits(ranges: u16, keys: &SimulatedKeys) -> Vec<&[u8]> {
     let mut sorted: Vec<(&[u8], u64)> = keys.iter().map(|key| (key.name, key.size)).collect();
     sorted.sort_unstable();
     let all: u128 = sorted.iter().map(|(_, size)| u128::from(*size)).sum();
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn ranges_have_equal_bytes() {
-        let mut keys = Keys::default();
+        let mut keys = SimulatedKeys::default();
         (0..1000_u32).for_each(|n| keys.push(format!("{:04}", n * 7 % 1000).as_bytes(), 10, 1.0));
         let splits = splits(4, &keys);
         assert_eq!(splits, [b"0250", b"0500", b"0750"]);
@@ -82,8 +82,8 @@ mod tests {
 
     #[test]
     fn one_key_makes_no_splits() {
-        let mut keys = Keys::default();
+        let mut keys = SimulatedKeys::default();
         (0..10).for_each(|_| keys.push(b"", 10, 1.0));
-        assert!(splits(4, &keys).is_empty() && splits(4, &Keys::default()).is_empty());
+        assert!(splits(4, &keys).is_empty() && splits(4, &SimulatedKeys::default()).is_empty());
     }
 }

@@ -432,7 +432,7 @@ fn certificates_of_another_time_are_refused_and_the_last_good_one_stays() {
     let node = Identity::at(secrets(&[1]), None, (Role::Member, "a"), hand.clone()).unwrap();
     let wanted = |name: &str| ports::Wanted {
         port: "resp",
-        source: ports::Source::Files {
+        source: ports::PortSource::Files {
             cert: ("--resp-tls-cert", operator.path(&format!("{name}.pem"))),
             key: ("--resp-tls-key", operator.path(&format!("{name}.key"))),
         },

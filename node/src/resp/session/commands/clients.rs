@@ -6,7 +6,7 @@ use crate::resp::encode::Protocol;
 use crate::resp::session::client::{Chosen, ClientKind, Mute, Unusable};
 use crate::resp::session::pending::threads::ThreadsReply;
 use crate::resp::session::{Connection, Session};
-use crate::resp::{Context, databases};
+use crate::resp::{RespContext, databases};
 use doyen_gossip::Time;
 use std::fmt::Write;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ impl Session {
     pub(crate) fn about_client(
         &mut self,
         connection: &Connection,
-        context: &mut Context,
+        context: &mut RespContext,
         asked: ClientCommand,
     ) {
         use ClientCommand as C;
@@ -171,7 +171,7 @@ impl Session {
         line
     }
 
-    fn list_clients(&mut self, connection: &Connection, context: &Context, chosen: Chosen) {
+    fn list_clients(&mut self, connection: &Connection, context: &RespContext, chosen: Chosen) {
         // This session is borrowed. The others are not.
         let mut lines = context.client_lines(&chosen);
         if self.is_chosen(&chosen, context.now()) {
@@ -181,7 +181,13 @@ impl Session {
     }
 
     /// Ends connections. This one ends once it is answered.
-    fn kill_clients(&mut self, context: &Context, chosen: Chosen, old_form: bool, skip_me: bool) {
+    fn kill_clients(
+        &mut self,
+        context: &RespContext,
+        chosen: Chosen,
+        old_form: bool,
+        skip_me: bool,
+    ) {
         if let Some(name) = &chosen.user
             && context.door.users.borrow_mut().find(name).is_none()
         {
@@ -204,7 +210,7 @@ impl Connection {
     }
 }
 
-impl Context {
+impl RespContext {
     /// A line for each of these connections of this thread, except one that is borrowed.
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
         let lines = self.door.connections.iter().filter_map(|(id, c)| {

@@ -4,7 +4,7 @@ use crate::resp::acl::DEFAULT;
 use crate::resp::command::ConnectionCommand;
 use crate::resp::encode::Protocol;
 use crate::resp::session::Session;
-use crate::resp::{Context, databases, info};
+use crate::resp::{RespContext, databases, info};
 use bytes::Bytes;
 
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -13,7 +13,7 @@ const HELLO_NOAUTH: &str = "NOAUTH HELLO must be called with the client already 
     select the RESP protocol version at the same time";
 
 impl Session {
-    pub(crate) fn about_connection(&mut self, context: &mut Context, asked: ConnectionCommand) {
+    pub(crate) fn about_connection(&mut self, context: &mut RespContext, asked: ConnectionCommand) {
         use ConnectionCommand as C;
         match asked {
             // A subscriber that speaks RESP2 is answered as by a message.
@@ -93,7 +93,7 @@ impl Session {
         }
     }
 
-    fn reset(&mut self, context: &mut Context) {
+    fn reset(&mut self, context: &mut RespContext) {
         self.client
             .reset(&context.door.users.borrow(), context.now());
         (self.replies.protocol, self.replies.silent) = (Protocol::Resp2, false);
@@ -104,7 +104,7 @@ impl Session {
 
     fn hello(
         &mut self,
-        context: &mut Context,
+        context: &mut RespContext,
         protocol: Option<i64>,
         auth: Option<(Bytes, Bytes)>,
         name: Option<Bytes>,

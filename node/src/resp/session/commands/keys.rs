@@ -6,7 +6,7 @@ use crate::resp::session::pending::pages::PagesReply;
 use crate::resp::session::pending::sweep::Sweep;
 use crate::resp::session::pending::transfer::TransferReply;
 use crate::resp::session::{Connection, Session};
-use crate::resp::{Context, cluster, databases};
+use crate::resp::{RespContext, cluster, databases};
 use bytes::Bytes;
 use doyen_engine::command::Shape;
 use doyen_engine::op::{Action, Failure, Operation};
@@ -21,7 +21,7 @@ impl Session {
     pub(crate) fn about_key(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         (key, action, shape): (Bytes, Action, Shape),
     ) {
         let action = self.client.touching(action);
@@ -64,7 +64,7 @@ impl Session {
     pub(crate) fn about_all_keys(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         mut all: All,
     ) {
         // What is read in pages is lost if the map is cleared.
@@ -112,7 +112,7 @@ impl Session {
     pub(crate) fn sweep(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         mut sweep: Sweep,
     ) {
         sweep.ask(&mut self.replies.asker(connection, context));

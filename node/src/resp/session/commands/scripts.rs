@@ -11,7 +11,7 @@ use crate::resp::frame::Args;
 use crate::resp::session::pending::parts::{PartsPurpose, PartsReply};
 use crate::resp::session::pending::sweep::Sweep;
 use crate::resp::session::{Connection, Session};
-use crate::resp::{Context, cluster, scripts};
+use crate::resp::{RespContext, cluster, scripts};
 use bytes::Bytes;
 use doyen_engine::AskedSubscribers;
 use doyen_engine::command::Shape;
@@ -24,7 +24,7 @@ impl Session {
     pub(crate) fn about_scripts(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
         asked: ScriptCommand,
     ) {
@@ -62,7 +62,7 @@ impl Session {
     fn run_script(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
         (by_digest, keys, read_only): (bool, usize, bool),
     ) {
@@ -108,7 +108,12 @@ impl Session {
     }
 
     /// `SCRIPT LOAD`.
-    fn load_script(&mut self, connection: &Rc<Connection>, context: &mut Context, args: Args<'_>) {
+    fn load_script(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut RespContext,
+        args: Args<'_>,
+    ) {
         let body = Bytes::copy_from_slice(args.get(2));
         let digest = match context.door.scripts.compiles(&body) {
             Ok(digest) => digest,
@@ -128,7 +133,7 @@ impl Session {
 ///
 /// # Errors
 /// It does not compile.
-pub(crate) fn bring(context: &mut Context, body: &Bytes) -> Result<(), String> {
+pub(crate) fn bring(context: &mut RespContext, body: &Bytes) -> Result<(), String> {
     let digest = context.door.scripts.compiles(body)?;
     let now = context.now();
     context.door.scripts.evaluated(digest, body.clone(), now);

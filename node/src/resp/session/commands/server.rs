@@ -4,16 +4,16 @@ use crate::clock;
 use crate::resp::command::{ClusterCommand, ServerCommand, table};
 use crate::resp::common::Question;
 use crate::resp::encode::{Encoder, Protocol};
-use crate::resp::info::{self, Needs};
+use crate::resp::info::{self, InfoNeeds};
 use crate::resp::session::Session;
 use crate::resp::session::pending::PendingReply;
 use crate::resp::session::pending::threads::ThreadsReply;
-use crate::resp::{Context, cluster, describe, settings};
+use crate::resp::{RespContext, cluster, describe, settings};
 
 impl Session {
     /// `INFO` shows the keys of this node, and on the cluster-aware port those of this thread.
     /// `DBSIZE` tells how many the cluster has.
-    pub(crate) fn about_server(&mut self, context: &mut Context, asked: ServerCommand) {
+    pub(crate) fn about_server(&mut self, context: &mut RespContext, asked: ServerCommand) {
         match asked {
             ServerCommand::Info(sections) => {
                 let needs = info::needs(&sections);
@@ -21,15 +21,17 @@ impl Session {
                 self.ask(context, asking);
             }
             ServerCommand::MemoryStats => {
-                let asking = ThreadsReply::memory_stats(self.client.facts(context, Needs::Counts));
+                let asking =
+                    ThreadsReply::memory_stats(self.client.facts(context, InfoNeeds::Counts));
                 self.ask(context, asking);
             }
             ServerCommand::MemoryDoctor => {
-                let asking = ThreadsReply::memory_doctor(self.client.facts(context, Needs::Counts));
+                let asking =
+                    ThreadsReply::memory_doctor(self.client.facts(context, InfoNeeds::Counts));
                 self.ask(context, asking);
             }
             ServerCommand::ConfigGet(patterns) => {
-                let facts = self.client.facts(context, Needs::Nothing);
+                let facts = self.client.facts(context, InfoNeeds::Nothing);
                 self.replies.answer(|e| {
                     settings::encode(e, &facts, &context.door.common.settings, &patterns)
                 });
@@ -93,9 +95,12 @@ impl Session {
             }),
             // Nothing is saved. Redis answers the start of the process before its first save.
             ServerCommand::LastSave => {
-                let began =
-                    i64::try_from(self.client.facts(context, Needs::Nothing).began_unix_s())
-                        .unwrap_or(i64::MAX);
+                let began = i64::try_from(
+                    self.client
+                        .facts(context, InfoNeeds::Nothing)
+                        .began_unix_s(),
+                )
+                .unwrap_or(i64::MAX);
                 self.replies.answer(|e| e.integer(began));
             }
             ServerCommand::LolWut => {
@@ -110,7 +115,7 @@ impl Session {
             ServerCommand::Monitor => {}
             ServerCommand::LatencyHistogram(names) => {
                 let asking =
-                    ThreadsReply::latency(self.client.facts(context, Needs::Counts), names);
+                    ThreadsReply::latency(self.client.facts(context, InfoNeeds::Counts), names);
                 self.ask(context, asking);
             }
             ServerCommand::FunctionStats => self.replies.answer(|e| {
@@ -125,7 +130,7 @@ impl Session {
 
     /// Answers with this thread's part, or once the others have answered theirs. On the
     /// cluster-aware port, each thread is a node and answers for itself.
-    pub(crate) fn ask(&mut self, context: &Context, mut reply: ThreadsReply) {
+    pub(crate) fn ask(&mut self, context: &RespContext, mut reply: ThreadsReply) {
         if !self.client.cluster_port {
             reply.ask(context, self.client.id, self.replies.next());
         }
@@ -142,7 +147,7 @@ impl Session {
 /// What `CLUSTER` answers.
 pub(crate) fn about_cluster(
     e: &mut Encoder<'_>,
-    context: &mut Context,
+    context: &mut RespContext,
     protocol: Protocol,
     asked: ClusterCommand,
 ) {

@@ -1,12 +1,12 @@
 //! What a client subscribes to, and the commands about that and about messages.
 
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::command::PubSubCommand;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::pubsub::hub::{NAME_WORK, compare, count_receivers};
-use crate::resp::pubsub::{Kind, NAME_BYTES_MAX, Push, confirm};
+use crate::resp::pubsub::{ChannelKind, NAME_BYTES_MAX, Push, confirm};
 use crate::resp::session::client::SessionClient;
 use crate::resp::session::held::{HeldCause, Progress};
 use crate::resp::session::pending::receivers::ReceiversReply;
@@ -30,7 +30,7 @@ const NOT_TOLD: &str = "TRYAGAIN this node is not told of the changes of all key
 /// A command about subscriptions, with the parts of the session that it needs.
 struct SubscriptionCommand<'a> {
     connection: &'a Rc<Connection>,
-    context: &'a mut Context,
+    context: &'a mut RespContext,
     args: Args<'a>,
     client: &'a SessionClient,
     replies: &'a mut Replies,
@@ -53,7 +53,7 @@ impl SubscriptionCommand<'_> {
     }
 
     /// Asks the other members for names that have subscribers. True: the command waits for them.
-    fn asks_names(&mut self, kind: Kind, pattern: Option<&Bytes>) -> bool {
+    fn asks_names(&mut self, kind: ChannelKind, pattern: Option<&Bytes>) -> bool {
         let asked = AskedSubscribers::Names {
             kind: kind.at() as u8,
             pattern: pattern.map(|pattern| pattern.to_vec()),
@@ -75,7 +75,7 @@ impl SubscriptionCommand<'_> {
     }
 
     /// `SUBSCRIBE`, `PSUBSCRIBE` or `SSUBSCRIBE`.
-    fn subscribe(&mut self, (kind, hold): (Kind, HeldCause)) {
+    fn subscribe(&mut self, (kind, hold): (ChannelKind, HeldCause)) {
         let at = match hold {
             HeldCause::Slice(Progress::Names(at)) => at,
             _ => 1,
@@ -87,8 +87,8 @@ impl SubscriptionCommand<'_> {
             if let Err(why) = may_subscribe(self.args, kind) {
                 return self.replies.answer(|e| e.error(&why.0));
             }
-            let keys = kind != Kind::Shard && self.args.iter_from(1).any(may_be_about_keys);
-            if kind != Kind::Shard && self.args.iter_from(1).any(is_about_keys) {
+            let keys = kind != ChannelKind::Shard && self.args.iter_from(1).any(may_be_about_keys);
+            if kind != ChannelKind::Shard && self.args.iter_from(1).any(is_about_keys) {
                 self.context.note_silence();
             }
             let now = self.context.now();
@@ -152,7 +152,7 @@ impl SubscriptionCommand<'_> {
     }
 
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` or `SUNSUBSCRIBE`.
-    fn unsubscribe(&mut self, (kind, hold): (Kind, HeldCause)) {
+    fn unsubscribe(&mut self, (kind, hold): (ChannelKind, HeldCause)) {
         let progress = match hold {
             HeldCause::Slice(Progress::Names(at)) => Some(at),
             _ => None,
@@ -246,7 +246,7 @@ impl SubscriptionCommand<'_> {
     }
 
     /// `PUBSUB NUMSUB` or `PUBSUB SHARDNUMSUB`. The plain port answers for all members.
-    fn count_subscribers(&mut self, (kind, names): (Kind, &[Bytes]), hold: HeldCause) {
+    fn count_subscribers(&mut self, (kind, names): (ChannelKind, &[Bytes]), hold: HeldCause) {
         let asks = matches!(hold, HeldCause::No) && !self.client.cluster_port && !names.is_empty();
         if asks {
             if names.len() > COUNTED_NAMES_MAX {
@@ -255,7 +255,7 @@ impl SubscriptionCommand<'_> {
             }
             let asked: Vec<Vec<u8>> = names.iter().map(|name| name.to_vec()).collect();
             let asked = AskedSubscribers::Subscribers {
-                sharded: kind == Kind::Shard,
+                sharded: kind == ChannelKind::Shard,
                 names: asked,
             };
             if self.context.ask_members(self.connection, None, asked) {
@@ -288,7 +288,7 @@ impl SubscriptionCommand<'_> {
     /// `PUBSUB NUMPAT`: how many patterns have subscribers.
     fn count_patterns(&mut self, hold: HeldCause) {
         let first = matches!(hold, HeldCause::No);
-        if first && self.asks_names(Kind::Pattern, None) {
+        if first && self.asks_names(ChannelKind::Pattern, None) {
             return;
         }
         let Ok(others) = self.names_elsewhere() else {
@@ -296,22 +296,23 @@ impl SubscriptionCommand<'_> {
         };
         let common = self.context.door.common.clone();
         let own = self.client.names(self.context, common.board());
-        let here = |name: &&Bytes| own.subscribers(Kind::Pattern, name) > 0;
+        let here = |name: &&Bytes| own.subscribers(ChannelKind::Pattern, name) > 0;
         let both = others.iter().filter(here).count();
-        let count = own.len(Kind::Pattern) + others.len() - both;
+        let count = own.len(ChannelKind::Pattern) + others.len() - both;
         drop(own);
         self.replies
             .answer(|e| e.integer(i64::try_from(count).unwrap_or(i64::MAX)));
     }
 
     /// `PUBSUB CHANNELS` or `PUBSUB SHARDCHANNELS`.
-    fn list_channels(&mut self, (kind, pattern): (Kind, &Option<Bytes>), hold: HeldCause) {
+    fn list_channels(&mut self, (kind, pattern): (ChannelKind, &Option<Bytes>), hold: HeldCause) {
         let (mut after, mut found) = match hold {
             HeldCause::Slice(Progress::Listing(after, found)) => (after, found),
             HeldCause::No if self.asks_names(kind, pattern.as_ref()) => return,
             _ => match self.names_elsewhere() {
                 Ok(mut found) => {
-                    let database = |name: &Bytes| database_of(name).filter(|_| kind != Kind::Shard);
+                    let database =
+                        |name: &Bytes| database_of(name).filter(|_| kind != ChannelKind::Shard);
                     found
                         .retain(|name| database(name).is_none_or(|of| self.client.may_look_at(of)));
                     (None, found)
@@ -331,7 +332,7 @@ impl SubscriptionCommand<'_> {
                     None => (true, 0),
                 };
                 // The names of such channels have names of keys.
-                let database = database_of(name).filter(|_| kind != Kind::Shard);
+                let database = database_of(name).filter(|_| kind != ChannelKind::Shard);
                 let shown = database.is_none_or(|database| self.client.may_look_at(database));
                 if matches && shown {
                     found.insert(name.clone());
@@ -353,7 +354,7 @@ impl SubscriptionCommand<'_> {
 
 impl Session {
     /// `MONITOR`: the client sees the commands of all clients from now on.
-    pub(crate) fn monitor(&mut self, connection: &Rc<Connection>, context: &mut Context) {
+    pub(crate) fn monitor(&mut self, connection: &Rc<Connection>, context: &mut RespContext) {
         let client = &self.client;
         context.monitor(client.id, connection, client.cluster_port);
         self.subscriptions.state().monitors = true;
@@ -363,7 +364,7 @@ impl Session {
     pub(crate) fn about_subscriptions(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
         asked: PubSubCommand,
     ) {
@@ -410,7 +411,7 @@ pub(crate) fn asked_receivers<'m>(
 /// the first are compared: a transaction is not interrupted for that.
 pub(crate) fn receivers_here(
     client: &SessionClient,
-    context: &Context,
+    context: &RespContext,
     message: &Publication,
 ) -> u64 {
     let names = client.names(context, context.door.common.board());
@@ -420,9 +421,9 @@ pub(crate) fn receivers_here(
 }
 
 /// Whether the names may be subscribed to.
-fn may_subscribe(args: Args<'_>, kind: Kind) -> Result<(), ErrorText> {
+fn may_subscribe(args: Args<'_>, kind: ChannelKind) -> Result<(), ErrorText> {
     if args.iter_from(1).any(|name| name.len() > NAME_BYTES_MAX) {
-        let what = if kind == Kind::Pattern {
+        let what = if kind == ChannelKind::Pattern {
             "pattern"
         } else {
             "channel's name"
@@ -470,9 +471,9 @@ mod tests {
         let board = crate::resp::pubsub::Board::default();
         let patterns = [&b"n*"[..], b"ne?s", b"x*", b"news"];
         for pattern in patterns {
-            board.count(Kind::Pattern, &Bytes::from_static(pattern), true);
+            board.count(ChannelKind::Pattern, &Bytes::from_static(pattern), true);
         }
-        board.count(Kind::Channel, &Bytes::from_static(b"news"), true);
+        board.count(ChannelKind::Channel, &Bytes::from_static(b"news"), true);
         let names = board.look();
         for work in [1, 20, 1000] {
             let (mut progress, mut slices) = (None, 0);

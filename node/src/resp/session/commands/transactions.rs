@@ -30,7 +30,7 @@ use crate::resp::session::client::SessionClient;
 use crate::resp::session::pending::parts::{ClientBefore, CommandAnswer, PartsPurpose, PartsReply};
 use crate::resp::session::pending::{Asker, PendingReply};
 use crate::resp::session::{Connection, Session};
-use crate::resp::{Context, cluster, databases, scripts};
+use crate::resp::{RespContext, cluster, databases, scripts};
 use bytes::Bytes;
 use doyen_engine::Publication;
 use doyen_engine::command::{self as data, ErrorText, Join, Shape};
@@ -62,8 +62,8 @@ const OTHER_KEYSPACE: &str = "ERR the watched keys are in another keyspace: noth
 #[derive(Debug, Default)]
 pub(crate) struct Transacting {
     /// The commands since `MULTI`.
-    queue: Option<Queue>,
-    watching: Watching,
+    queue: Option<CommandQueue>,
+    watching: WatchedKeys,
 }
 
 impl Transacting {
@@ -74,19 +74,19 @@ impl Transacting {
     }
 
     /// The commands since `MULTI`, if there was one.
-    pub(crate) const fn queue(&self) -> Option<&Queue> {
+    pub(crate) const fn queue(&self) -> Option<&CommandQueue> {
         self.queue.as_ref()
     }
 
     /// These keys are watched, too.
-    pub(crate) fn watch(&mut self, watching: Watching) {
+    pub(crate) fn watch(&mut self, watching: WatchedKeys) {
         self.watching.keyspace = watching.keyspace;
         self.watching.keys.extend(watching.keys);
     }
 
     /// `MULTI`: commands of this user are queued from now on.
     pub(crate) fn begin(&mut self, map: MapId, user: Arc<Compiled>) {
-        self.queue = Some(Queue::new(map, user));
+        self.queue = Some(CommandQueue::new(map, user));
     }
 
     /// Queues a command of this client.
@@ -130,14 +130,14 @@ impl Transacting {
 
     /// Nothing is watched any more.
     pub(crate) fn unwatch(&mut self) {
-        self.watching = Watching::default();
+        self.watching = WatchedKeys::default();
     }
 }
 
 const TOO_MUCH_TEXT: &str = "ERR the scripts of the transaction take too long to compile \
     together: this one was not run; send fewer in one transaction, or load them first (SCRIPT LOAD)";
 
-impl Queue {
+impl CommandQueue {
     fn new(map: MapId, user: Arc<Compiled>) -> Self {
         Self {
             commands: Vec::new(),
@@ -171,7 +171,7 @@ impl Queue {
         (spec, args): (&table::Spec, Args<'_>),
         parsed: command::Parsed,
         (grants, resp3): (Bytes, bool),
-    ) -> Result<Queued, ErrorText> {
+    ) -> Result<QueuedCommand, ErrorText> {
         // The arguments are copied: a slice of them would hold all of the input around it.
         Ok(match parsed {
             Ok(Request::Data(data::Request::One { key, action, shape })) => {
@@ -180,7 +180,7 @@ impl Queue {
                     key: Bytes::copy_from_slice(&key),
                     action: client.touching(action).detached(),
                 });
-                Queued::One(shape)
+                QueuedCommand::One(shape)
             }
             Ok(Request::Data(data::Request::Many(many))) => {
                 let before = self.steps.len();
@@ -191,7 +191,7 @@ impl Queue {
                         action: client.touching(many.action(&args, at)).detached(),
                     });
                 }
-                Queued::Many(many.join(), self.steps.len() - before)
+                QueuedCommand::Many(many.join(), self.steps.len() - before)
             }
             Ok(Request::Script(ScriptCommand::Run {
                 by_digest,
@@ -206,12 +206,12 @@ impl Queue {
                     self.digests.insert(self.steps.len(), digest);
                 }
                 self.steps.push(Step::Script(Box::new(call)));
-                Queued::One(Shape::Encoded)
+                QueuedCommand::One(Shape::Encoded)
             }
             Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
                 match publication(args, sharded) {
-                    Ok(message) => Queued::Publish(message),
-                    Err(why) => Queued::Wrong(why),
+                    Ok(message) => QueuedCommand::Publish(message),
+                    Err(why) => QueuedCommand::Wrong(why),
                 }
             }
             Ok(request) if is_queued(&request) => {
@@ -220,7 +220,7 @@ impl Queue {
                 {
                     self.map = map;
                 }
-                Queued::Other(request, spec.number)
+                QueuedCommand::Other(request, spec.number)
             }
             Ok(_) => {
                 return Err(format!(
@@ -229,20 +229,20 @@ impl Queue {
                 )
                 .into());
             }
-            Err(why) => Queued::Wrong(why),
+            Err(why) => QueuedCommand::Wrong(why),
         })
     }
 
     /// Answers the scripts at once that have no text, or whose text does not compile.
-    fn check_scripts(&mut self, context: &mut Context) {
+    fn check_scripts(&mut self, context: &mut RespContext) {
         let mut checked = BTreeMap::new();
         let work_most = context.door.scripts.work() + scripts::COMPILE_WORK_MAX;
         let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
         for queued in &mut self.commands {
             let count = match queued {
-                Queued::One(_) => 1,
-                Queued::Many(_, count) => *count,
-                Queued::Other(..) | Queued::Publish(_) | Queued::Wrong(_) => 0,
+                QueuedCommand::One(_) => 1,
+                QueuedCommand::Many(_, count) => *count,
+                QueuedCommand::Other(..) | QueuedCommand::Publish(_) | QueuedCommand::Wrong(_) => 0,
             };
             for (at, step) in steps.by_ref().take(count) {
                 let wrong = match &step {
@@ -264,7 +264,7 @@ impl Queue {
                     Step::Key { .. } => None,
                 };
                 match wrong {
-                    Some(why) => *queued = Queued::Wrong(why.into()),
+                    Some(why) => *queued = QueuedCommand::Wrong(why.into()),
                     None => self.steps.push(step),
                 }
             }
@@ -274,15 +274,15 @@ impl Queue {
 
 /// The keys that a client watches, all of one keyspace.
 #[derive(Debug, Default)]
-pub(crate) struct Watching {
+pub(crate) struct WatchedKeys {
     pub(crate) keyspace: KeyspaceId,
     pub(crate) keys: Vec<Watched>,
 }
 
 /// The commands of a transaction.
 #[derive(Debug)]
-pub(crate) struct Queue {
-    commands: Vec<Queued>,
+pub(crate) struct CommandQueue {
+    commands: Vec<QueuedCommand>,
     steps: Vec<Step>,
     /// The digests of the steps that are scripts and have no text yet.
     digests: BTreeMap<usize, scripts::Digest>,
@@ -300,8 +300,8 @@ pub(crate) struct Queue {
 /// A transaction that is to be executed once the texts of its scripts are here.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    queue: Queue,
-    watching: Watching,
+    queue: CommandQueue,
+    watching: WatchedKeys,
     /// The digests of the texts that were looked up, in that order.
     missing: Vec<scripts::Digest>,
 }
@@ -315,7 +315,7 @@ impl Prepared {
 
 /// A command of a transaction.
 #[derive(Debug)]
-enum Queued {
+enum QueuedCommand {
     /// One step, answered in this shape.
     One(Shape),
     /// So many steps, answered together.
@@ -357,7 +357,7 @@ const fn is_queued(request: &Request) -> bool {
 impl Session {
     /// The commands that are queued, and not executed, if `MULTI` began that.
     #[inline]
-    pub(crate) fn queue(&self) -> Option<&Queue> {
+    pub(crate) fn queue(&self) -> Option<&CommandQueue> {
         self.transacting.as_ref()?.queue()
     }
 
@@ -372,7 +372,7 @@ impl Session {
 
     /// Queues a command after `MULTI`. False: it is executed at once.
     #[cold]
-    pub(crate) fn queue_command(&mut self, context: &mut Context, args: Args<'_>) -> bool {
+    pub(crate) fn queue_command(&mut self, context: &mut RespContext, args: Args<'_>) -> bool {
         let spec = command::find(args);
         let at_once = |name: &str| {
             matches!(
@@ -438,7 +438,7 @@ impl Session {
     pub(crate) fn execute_transaction(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
     ) {
         let mut transacting = self.transacting.take().unwrap_or_default();
         let Some(mut queue) = transacting.queue.take() else {
@@ -446,7 +446,7 @@ impl Session {
             return self.replies.answer(|e| e.error("ERR EXEC without MULTI"));
         };
         let messages = queue.commands.iter().filter_map(|queued| match queued {
-            Queued::Publish(message) => Some(message),
+            QueuedCommand::Publish(message) => Some(message),
             _ => None,
         });
         let plain = !self.client.cluster_port;
@@ -594,8 +594,8 @@ impl Session {
     fn run_others(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
-        commands: Vec<Queued>,
+        context: &mut RespContext,
+        commands: Vec<QueuedCommand>,
     ) -> (Vec<CommandAnswer>, Vec<Publication>) {
         let exec = self.replies.command;
         let elsewhere = self.subscriptions.take_counted().counts;
@@ -605,14 +605,14 @@ impl Session {
         let (mut answers, mut messages) = (Vec::with_capacity(commands.len()), Vec::new());
         for queued in commands {
             answers.push(match queued {
-                Queued::One(shape) => CommandAnswer::One(shape),
-                Queued::Many(join, count) => CommandAnswer::Many(join, count),
-                Queued::Other(request, number) => {
+                QueuedCommand::One(shape) => CommandAnswer::One(shape),
+                QueuedCommand::Many(join, count) => CommandAnswer::Many(join, count),
+                QueuedCommand::Other(request, number) => {
                     self.replies.command = number;
                     self.run(connection, context, Args::none(), request);
                     CommandAnswer::Encoded(self.replies.take_captured())
                 }
-                Queued::Publish(message) => {
+                QueuedCommand::Publish(message) => {
                     let here = receivers_here(&self.client, context, &message);
                     let count = here.saturating_add(elsewhere.next().unwrap_or_default());
                     let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -620,7 +620,7 @@ impl Session {
                     self.replies.answer(|e| e.integer(count));
                     CommandAnswer::Encoded(self.replies.take_captured())
                 }
-                Queued::Wrong(why) => {
+                QueuedCommand::Wrong(why) => {
                     self.replies.answer(|e| e.error(&why.0));
                     CommandAnswer::Encoded(self.replies.take_captured())
                 }
@@ -636,7 +636,7 @@ impl Session {
     pub(crate) fn watch(
         &mut self,
         connection: &Rc<Connection>,
-        context: &mut Context,
+        context: &mut RespContext,
         args: Args<'_>,
     ) {
         if self.queue().is_some() {
@@ -679,7 +679,7 @@ impl Session {
 
 /// The steps of each partition, in the order in which the partitions are first named.
 fn parts_of(
-    context: &Context,
+    context: &RespContext,
     client: &SessionClient,
     steps: &[Step],
     watched: &[Watched],

@@ -18,7 +18,7 @@ use crate::control::Errand;
 use crate::hex::hex;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
 use crate::resp::acl::file;
-use crate::resp::acl::log::{Reason, Refusal, Within};
+use crate::resp::acl::log::{AclRefusal, Reason, Within};
 use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
@@ -26,10 +26,10 @@ use crate::resp::acl::users::Users;
 use crate::resp::command::{self, Acl, table};
 use crate::resp::common::Common;
 use crate::resp::encode::Encoder;
-use crate::resp::pubsub::Kind;
+use crate::resp::pubsub::ChannelKind;
 use crate::resp::session::Session;
 use crate::resp::session::errands::{ErrandReply, ErrandStep, PendingErrand};
-use crate::resp::{Context, describe, info, monitor};
+use crate::resp::{RespContext, describe, info, monitor};
 use bytes::Bytes;
 use doyen_engine::command::{Arguments, CATEGORIES, ErrorText, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
@@ -62,9 +62,13 @@ impl Session {
             return true;
         }
         self.client.set_user(user);
-        let heard = Kind::ALL.into_iter().all(|kind| {
+        let heard = ChannelKind::ALL.into_iter().all(|kind| {
             let mut names = self.subscriptions.names(kind);
-            names.all(|name| self.client.user.may_hear(name, kind == Kind::Pattern))
+            names.all(|name| {
+                self.client
+                    .user
+                    .may_hear(name, kind == ChannelKind::Pattern)
+            })
         });
         let words: &[Bytes] = &[Bytes::from_static(b"monitor")];
         let may_monitor = |spec| self.client.user.judge(spec, &words, Home::ANY).is_ok();
@@ -75,7 +79,7 @@ impl Session {
     /// The client with this password is this user from now on. False: it is not.
     pub(crate) fn authenticate(
         &mut self,
-        context: &mut Context,
+        context: &mut RespContext,
         user: &[u8],
         password: &[u8],
         command: &[u8],
@@ -100,8 +104,8 @@ impl Session {
         false
     }
 
-    fn log_refusal(&self, context: &mut Context, reason: Reason, object: &[u8], user: &[u8]) {
-        let refusal = Refusal {
+    fn log_refusal(&self, context: &mut RespContext, reason: Reason, object: &[u8], user: &[u8]) {
+        let refusal = AclRefusal {
             reason,
             within: if self.queue().is_some() {
                 Within::Transaction
@@ -121,7 +125,7 @@ impl Session {
     #[inline]
     pub(crate) fn may_run(
         &self,
-        context: &mut Context,
+        context: &mut RespContext,
         spec: &table::Spec,
         args: &dyn Arguments,
     ) -> Result<(), ErrorText> {
@@ -138,7 +142,7 @@ impl Session {
     #[cold]
     fn deny(
         &self,
-        context: &mut Context,
+        context: &mut RespContext,
         spec: &table::Spec,
         args: &dyn Arguments,
         why: Denied,
@@ -160,7 +164,7 @@ impl Session {
         format!("NOPERM {}", refusal(&self.client.user, spec, why, None)).into()
     }
 
-    pub(crate) fn about_users(&mut self, context: &mut Context, asked: Acl) {
+    pub(crate) fn about_users(&mut self, context: &mut RespContext, asked: Acl) {
         match asked {
             Acl::WhoAmI => {
                 let user = self.client.user.clone();
@@ -257,9 +261,9 @@ impl Session {
     /// Takes the next step of a change of users. `wanted` says what is to change.
     fn change_users(
         &mut self,
-        context: &mut Context,
+        context: &mut RespContext,
         what: &str,
-        wanted: impl FnOnce(&Context) -> Result<(Vec<UserChange>, ErrandReply), String>,
+        wanted: impl FnOnce(&RespContext) -> Result<(Vec<UserChange>, ErrandReply), String>,
     ) {
         let (attempts, ends) = match self.errands.take() {
             None => (0, false),
@@ -325,7 +329,7 @@ impl Session {
         context.run_errand(self.client.id, Errand::Admin(request));
     }
 
-    fn changed(&mut self, context: &mut Context, what: &str, reply: ErrandReply, ends: bool) {
+    fn changed(&mut self, context: &mut RespContext, what: &str, reply: ErrandReply, ends: bool) {
         self.client.audit(context, what, Outcome::Done);
         let of_file = context.door.common.users_file().is_some();
         operator::warn_without_administrator(context.door.users.borrow().access(), of_file);
@@ -339,7 +343,7 @@ impl Session {
     /// Changes the users of the file, in the memory of this node.
     fn change_file(
         &mut self,
-        context: &mut Context,
+        context: &mut RespContext,
         what: &str,
         changes: &[UserChange],
         reply: ErrandReply,
@@ -368,7 +372,7 @@ impl Session {
     }
 
     /// The users of the file have changed: all threads use them. False: this client's user is gone.
-    fn take_users(&mut self, context: &mut Context) -> bool {
+    fn take_users(&mut self, context: &mut RespContext) -> bool {
         context.tell_users();
         let Some(users) = context.door.common.users() else {
             return true;
@@ -379,9 +383,9 @@ impl Session {
 
     /// `CONFIG SET`. Which messages about keys there are is the table's, for all members, so that
     /// takes the steps of a change of users.
-    pub(crate) fn configure(&mut self, context: &mut Context, pairs: &[(String, Bytes)]) {
+    pub(crate) fn configure(&mut self, context: &mut RespContext, pairs: &[(String, Bytes)]) {
         let change = self.errands.take();
-        let facts = self.client.facts(context, info::Needs::Nothing);
+        let facts = self.client.facts(context, info::InfoNeeds::Nothing);
         let wanted = match context.door.common.settings.check(&facts, pairs) {
             Ok(wanted) => wanted,
             Err(why) => return self.replies.answer(|e| e.error(&why)),
@@ -431,7 +435,11 @@ impl Session {
     }
 
     /// Lets the control thread run work that may wait for a disk. `make` makes it.
-    fn run_blocking(&mut self, context: &mut Context, make: impl FnOnce(&Common) -> Option<Work>) {
+    fn run_blocking(
+        &mut self,
+        context: &mut RespContext,
+        make: impl FnOnce(&Common) -> Option<Work>,
+    ) {
         if let Some(change) = self.errands.take() {
             let ends = !self.take_users(context) || change.ends;
             match change.step {
@@ -467,7 +475,7 @@ impl Session {
 /// What `ACL DRYRUN` answers.
 fn dry_run(
     e: &mut Encoder<'_>,
-    context: &Context,
+    context: &RespContext,
     home: Home<'_>,
     (user, args): (&[u8], &[Bytes]),
 ) {
@@ -504,7 +512,7 @@ fn dry_run(
 
 /// What `ACL SETUSER` changes.
 fn set_rules(
-    context: &Context,
+    context: &RespContext,
     name: &[u8],
     rules: &[Bytes],
 ) -> Result<(Vec<UserChange>, ErrandReply), String> {
@@ -521,7 +529,7 @@ fn set_rules(
 
 /// What `ACL DELUSER` changes.
 fn remove_users(
-    context: &Context,
+    context: &RespContext,
     names: &[Bytes],
 ) -> Result<(Vec<UserChange>, ErrandReply), String> {
     let users = context.door.users.borrow();
@@ -536,12 +544,12 @@ fn remove_users(
     Ok((changes, ErrandReply::Removed(count)))
 }
 
-impl Context {
+impl RespContext {
     /// Logs what was refused to the callers of scripts that this thread ran.
     pub(crate) fn log_refusals_of_scripts(&mut self) {
         while let Some(refused) = self.poll_refusal() {
             let reason = refused.lacks.into();
-            let refusal = Refusal {
+            let refusal = AclRefusal {
                 reason,
                 within: Within::Script,
                 object: &refused.object,

@@ -4,7 +4,7 @@
 //! submitted, and the connection takes nothing more until then.
 
 use super::{Arrived, ArrivedOutcome, Asker, Hold, Outstanding, PendingReply, SessionEffect};
-use crate::resp::budget::Room;
+use crate::resp::budget::BudgetRoom;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX, Weight};
@@ -181,16 +181,16 @@ impl PendingReply for KeysReply {
                     .leads(keyspace, map, args.get(at))
             {
                 match charges.room_to_ask(weight) {
-                    Room::Now => {}
-                    Room::Later => {
+                    BudgetRoom::Now => {}
+                    BudgetRoom::Later => {
                         self.hold = Hold::Room;
                         return false;
                     }
-                    Room::Never(_) if weight.expected() > 0 => {
+                    BudgetRoom::Never(_) if weight.expected() > 0 => {
                         self.hold = Hold::Answers;
                         return false;
                     }
-                    Room::Never(why) => {
+                    BudgetRoom::Never(why) => {
                         let held = self.held;
                         self.fail(why);
                         charges.hold(weight, held, 0);

@@ -8,7 +8,7 @@
 //! ```
 
 use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::encode::Encoder;
 use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX};
 use bytes::Bytes;
@@ -98,7 +98,7 @@ impl PagesReply {
         }
     }
 
-    fn next_page(&self, context: &Context) -> Option<Work> {
+    fn next_page(&self, context: &RespContext) -> Option<Work> {
         let keyspace = context.view()?.installed.keyspace(self.keyspace)?;
         let action = PartitionAction::Fields {
             walk: self.next,

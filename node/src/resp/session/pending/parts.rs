@@ -5,7 +5,7 @@ use crate::resp::encode::Encoder;
 use crate::resp::scripts;
 use crate::resp::session::SLICE_KEYS;
 use crate::resp::session::commands::scripts::NO_SCRIPT;
-use crate::resp::session::commands::transactions::{COMMAND_OVERHEAD, Prepared, Watching};
+use crate::resp::session::commands::transactions::{COMMAND_OVERHEAD, Prepared, WatchedKeys};
 use bytes::Bytes;
 use doyen_engine::Publication;
 use doyen_engine::command::{ErrorText, Join, Shape};
@@ -303,7 +303,7 @@ impl PartsReply {
     }
 
     /// The keys that are watched from now on, if this was a `WATCH` that got all of its answers.
-    fn watched(&mut self) -> Option<Watching> {
+    fn watched(&mut self) -> Option<WatchedKeys> {
         let PartsPurpose::Watch(keyspace, keys) = &mut self.then else {
             return None;
         };
@@ -323,7 +323,7 @@ impl PartsReply {
                 _ => None,
             },
         });
-        Some(Watching {
+        Some(WatchedKeys {
             keyspace: *keyspace,
             keys: keys.collect(),
         })

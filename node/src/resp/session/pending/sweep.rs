@@ -5,7 +5,7 @@
 //! replies are encoded, a limited number at a time.
 
 use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
-use crate::resp::Context;
+use crate::resp::RespContext;
 use crate::resp::cluster;
 use crate::resp::command::All;
 use crate::resp::encode::Encoder;
@@ -922,7 +922,7 @@ impl PendingReply for Sweep {
 /// The partitions that a sweep must ask, by the installed table, and the number from which on there
 /// are more of them. `None` if its keyspace has no partitions any more.
 fn partitions_of(
-    context: &Context,
+    context: &RespContext,
     (keyspace, map): (KeyspaceId, MapId),
     wanted: &WantedPartitions<'_>,
 ) -> Option<(Vec<PartitionId>, Option<u32>)> {

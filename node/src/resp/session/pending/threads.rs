@@ -3,11 +3,11 @@
 //! each thread is a node and answers for itself.)
 
 use super::{Arrived, Outstanding, PendingReply, SessionEffect};
-use crate::resp::Context;
-use crate::resp::common::{Back, Question, Told};
+use crate::resp::RespContext;
+use crate::resp::common::{BackChannel, Question, ToldThreads};
 use crate::resp::counts;
 use crate::resp::encode::Encoder;
-use crate::resp::info::{self, Needs};
+use crate::resp::info::{self, InfoNeeds};
 use crate::resp::session::client::Chosen;
 use crate::resp::slowlog::{self, Slow};
 use bytes::Bytes;
@@ -25,13 +25,13 @@ pub(crate) struct ThreadsReply {
 #[derive(Debug)]
 enum NodeAnswer {
     Info {
-        facts: Box<info::Facts>,
+        facts: Box<info::InfoFacts>,
         sections: Vec<String>,
     },
-    MemoryStats(Box<info::Facts>),
-    MemoryDoctor(Box<info::Facts>),
+    MemoryStats(Box<info::InfoFacts>),
+    MemoryDoctor(Box<info::InfoFacts>),
     /// The histograms of these commands.
-    Latency(Box<info::Facts>, Vec<Bytes>),
+    Latency(Box<info::InfoFacts>, Vec<Bytes>),
     Clients(Vec<(u64, String)>),
     Number(u64),
     /// How many slow commands are kept, and the most that may be.
@@ -54,7 +54,7 @@ impl ThreadsReply {
         }
     }
 
-    pub(crate) fn info(facts: info::Facts, needs: Needs, sections: Vec<String>) -> Self {
+    pub(crate) fn info(facts: info::InfoFacts, needs: InfoNeeds, sections: Vec<String>) -> Self {
         Self::new(
             Question::Counts(needs),
             NodeAnswer::Info {
@@ -64,23 +64,23 @@ impl ThreadsReply {
         )
     }
 
-    pub(crate) fn memory_stats(facts: info::Facts) -> Self {
+    pub(crate) fn memory_stats(facts: info::InfoFacts) -> Self {
         Self::new(
-            Question::Counts(Needs::Counts),
+            Question::Counts(InfoNeeds::Counts),
             NodeAnswer::MemoryStats(Box::new(facts)),
         )
     }
 
-    pub(crate) fn memory_doctor(facts: info::Facts) -> Self {
+    pub(crate) fn memory_doctor(facts: info::InfoFacts) -> Self {
         Self::new(
-            Question::Counts(Needs::Counts),
+            Question::Counts(InfoNeeds::Counts),
             NodeAnswer::MemoryDoctor(Box::new(facts)),
         )
     }
 
-    pub(crate) fn latency(facts: info::Facts, names: Vec<Bytes>) -> Self {
+    pub(crate) fn latency(facts: info::InfoFacts, names: Vec<Bytes>) -> Self {
         Self::new(
-            Question::Counts(Needs::Counts),
+            Question::Counts(InfoNeeds::Counts),
             NodeAnswer::Latency(Box::new(facts), names),
         )
     }
@@ -118,9 +118,9 @@ impl ThreadsReply {
     }
 
     /// Asks the other threads. Nothing is asked if this thread knows the whole answer.
-    pub(crate) fn ask(&mut self, context: &Context, connection: u64, slot: u64) {
-        if !matches!(self.question, Question::Counts(Needs::Nothing)) {
-            let back = Back {
+    pub(crate) fn ask(&mut self, context: &RespContext, connection: u64, slot: u64) {
+        if !matches!(self.question, Question::Counts(InfoNeeds::Nothing)) {
+            let back = BackChannel {
                 thread: context.me().thread_number(),
                 connection,
                 slot,
@@ -129,26 +129,26 @@ impl ThreadsReply {
         }
     }
 
-    fn take_part(&mut self, told: Told) {
+    fn take_part(&mut self, told: ToldThreads) {
         match (&mut self.answer, told) {
             (
                 NodeAnswer::Info { facts, .. }
                 | NodeAnswer::MemoryStats(facts)
                 | NodeAnswer::MemoryDoctor(facts)
                 | NodeAnswer::Latency(facts, _),
-                Told::Counts(counted),
+                ToldThreads::Counts(counted),
             ) => {
                 facts.counted.add(&counted);
             }
-            (NodeAnswer::Clients(all), Told::Clients(lines)) => all.extend(lines),
+            (NodeAnswer::Clients(all), ToldThreads::Clients(lines)) => all.extend(lines),
             (
                 NodeAnswer::Number(sum)
                 | NodeAnswer::SlowLength(sum, _)
                 | NodeAnswer::KilledOne(sum),
-                Told::Number(number),
+                ToldThreads::Number(number),
             ) => *sum += number,
-            (NodeAnswer::Slow { all, .. }, Told::Slow(more)) => all.extend(more),
-            (NodeAnswer::Done, Told::Done) => {}
+            (NodeAnswer::Slow { all, .. }, ToldThreads::Slow(more)) => all.extend(more),
+            (NodeAnswer::Done, ToldThreads::Done) => {}
             // These do not fit the question.
             (
                 NodeAnswer::Info { .. }
