@@ -1,10 +1,12 @@
-//! How large the types of the engine are: their methods, and their fields.
+//! How large the types of a crate are: their methods, and their fields; and whether their names are
+//! theirs alone.
 //!
 //! What acts on a type counts as a method of it: a function that takes `&mut` of it, and what a
-//! trait of the engine adds. A field counts as its fields if its type is only a bag: a struct of one
-//! owner that is declared beside it or has no methods. Types of one name count together.
+//! trait of the crate adds. A field counts as its fields if its type is only a bag: a struct of one
+//! owner that is declared beside it or has no methods. If types share a name, code counts for the
+//! nearest one.
 
-use super::rooms::{ENGINE, Sources, closing, read};
+use super::rooms::{CRATES, ENGINE, Sources, closing, crate_root, read};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -13,11 +15,14 @@ pub(super) const FIELDS_MAX: usize = 25;
 /// The types of the shard, and the files that may teach them.
 const SHARD: [&str; 2] = ["Shard", "Context"];
 const SHARD_FILES_MAX: usize = 8;
+/// Crates in which types still share names, and how many names. No number may rise.
+/// `node` has the `Cache` of a facade that is named as in another crate.
+const SHARED: [(&str, usize); 2] = [("node", 1), ("node/engine", 24)];
 
 #[derive(Debug, Default)]
 pub(super) struct Class {
-    /// The files that declare it.
-    files: BTreeSet<String>,
+    /// The file that declares it.
+    file: Option<String>,
     /// The types of its fields. Bare names only: others are empty.
     fields: Vec<String>,
     /// Its methods, by the files that have them.
@@ -138,23 +143,55 @@ fn changed(head: &str) -> BTreeSet<&str> {
     borrowed.collect()
 }
 
+/// The types that a crate declares, each with its files.
+fn declared(sources: &Sources) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (file, code) in sources {
+        for (head, _) in items(code) {
+            let words = ["struct ", "enum ", "trait ", "type ", "union "];
+            let mut words = words.into_iter();
+            if let Some(declared) = words.find_map(|word| bare(head).strip_prefix(word)) {
+                all.entry(name(declared)).or_default().insert(file);
+            }
+        }
+    }
+    all
+}
+
+/// The type that a file means by a name: if several types have it, the nearest one.
+fn meant(declared: &BTreeMap<&str, BTreeSet<&str>>, name: &str, file: &str) -> String {
+    let files = declared.get(name).filter(|files| files.len() > 1);
+    let Some(files) = files else {
+        return name.to_owned();
+    };
+    let common = |of: &&&str| {
+        let parts = of.split('/').zip(file.split('/'));
+        let common = parts.take_while(|(one, other)| one == other).count();
+        (**of == file, common)
+    };
+    let nearest = files.iter().max_by_key(common).expect("a file");
+    format!("{name} of {nearest}")
+}
+
 pub(super) fn classes(sources: &Sources) -> BTreeMap<String, Class> {
     let mut all: BTreeMap<String, Class> = BTreeMap::new();
+    let declared = declared(sources);
     let traits: BTreeSet<&str> = (sources.values().flat_map(|code| items(code)))
         .filter_map(|(head, _)| bare(head).strip_prefix("trait ").map(name))
         .collect();
     for (file, code) in sources {
+        let meant = |name: &str| meant(&declared, name, file);
         for (head, body) in items(code) {
             let head = bare(head);
             if let Some(declared) = head.strip_prefix("struct ") {
-                let class = all.entry(name(declared).to_owned()).or_default();
-                class.files.insert(file.clone());
+                let class = all.entry(meant(name(declared))).or_default();
+                class.file = Some(file.clone());
                 for field in parts(body) {
                     let (_, of) = bare(field).split_once(':').unwrap_or_default();
                     let of = of.trim();
                     let is_bare = of.chars().all(|c| c.is_alphanumeric() || "_:".contains(c));
                     let of = if is_bare { name(of) } else { "" };
-                    class.fields.push(of.to_owned());
+                    class.fields.push(meant(of));
                 }
             } else if let Some(taught) = head.strip_prefix("impl") {
                 let taught = after_generics(taught);
@@ -166,12 +203,12 @@ pub(super) fn classes(sources: &Sources) -> BTreeMap<String, Class> {
                 let methods = items(body).into_iter();
                 let methods = methods.filter(|(head, _)| bare(head).starts_with("fn "));
                 let count = methods.count();
-                let class = all.entry(name(of).to_owned()).or_default();
+                let class = all.entry(meant(name(of))).or_default();
                 *class.methods.entry(file.clone()).or_default() += count;
                 class.own += if own { count } else { 0 };
             } else if let Some(function) = head.strip_prefix("fn ") {
                 for of in changed(function) {
-                    let class = all.entry(of.to_owned()).or_default();
+                    let class = all.entry(meant(of)).or_default();
                     *class.methods.entry(file.clone()).or_default() += 1;
                 }
             }
@@ -190,7 +227,8 @@ pub(super) fn fields(all: &BTreeMap<String, Class>, class: &Class) -> usize {
         Some(bag)
             if owners(of) == 1
                 && !bag.fields.is_empty()
-                && (bag.own == 0 || bag.files == class.files) =>
+                && !bag.fields.contains(of)
+                && (bag.own == 0 || bag.file == class.file) =>
         {
             fields(all, bag)
         }
@@ -201,7 +239,7 @@ pub(super) fn fields(all: &BTreeMap<String, Class>, class: &Class) -> usize {
 
 fn too_large(sources: &Sources) -> Vec<String> {
     let all = classes(sources);
-    let declared = all.iter().filter(|(_, class)| !class.files.is_empty());
+    let declared = all.iter().filter(|(_, class)| class.file.is_some());
     let sizes = declared.map(|(name, class)| (name, class.methods(), fields(&all, class)));
     sizes
         .filter(|(_, methods, fields)| *methods > METHODS_MAX || *fields > FIELDS_MAX)
@@ -209,15 +247,46 @@ fn too_large(sources: &Sources) -> Vec<String> {
         .collect()
 }
 
+/// The names that several types of a crate share, with their files.
+fn shared(sources: &Sources) -> Vec<String> {
+    let declared = declared(sources).into_iter();
+    declared
+        .filter(|(_, files)| files.len() > 1)
+        .map(|(name, files)| format!("{name}: {files:?}"))
+        .collect()
+}
+
 #[test]
 fn no_type_has_many_methods_or_fields() {
-    let found = too_large(&read(Path::new(ENGINE)));
-    assert!(
-        found.is_empty(),
-        "more than {METHODS_MAX} methods or {FIELDS_MAX} fields. Give what belongs together a type \
-         of its own:\n{}",
-        found.join("\n")
-    );
+    for name in CRATES {
+        let found = too_large(&read(&crate_root(name)));
+        assert!(
+            found.is_empty(),
+            "{name}: more than {METHODS_MAX} methods or {FIELDS_MAX} fields. Give what belongs \
+             together a type of its own:\n{}",
+            found.join("\n")
+        );
+    }
+}
+
+#[test]
+fn names_of_types_are_unique_in_their_crate() {
+    for name in CRATES {
+        let found = shared(&read(&crate_root(name)));
+        let limit = SHARED.iter().find(|(of, _)| *of == name);
+        let limit = limit.map_or(0, |(_, limit)| *limit);
+        assert!(
+            found.len() <= limit,
+            "{name}: more than {limit} names of types are shared. Say what each of them is a place, a \
+             step or a state of:\n{}",
+            found.join("\n")
+        );
+        assert!(
+            found.len() == limit,
+            "{name}: {} names are shared: lower the limit",
+            found.len()
+        );
+    }
 }
 
 #[test]
@@ -278,4 +347,24 @@ fn a_type_that_is_too_large_is_found() {
     );
     sources.insert("e".into(), "struct E { a: u8, b: u8 }".into());
     assert_eq!(too_large(&sources), ["D: 0 methods, 27 fields"]);
+}
+
+#[test]
+fn a_name_that_types_share_is_found() {
+    let sources: Sources = [
+        ("a", "struct Place; fn act(p: &mut Place) {}"),
+        ("b", "pub enum Place<T> { One(T) }"),
+        (
+            "b/deep",
+            "fn act(p: &mut Place<u8>) {}\nstruct Own { place: Place }",
+        ),
+        ("c", "use super::Place; type Own2 = u8;"),
+    ]
+    .map(|(file, code)| (file.to_owned(), code.to_owned()))
+    .into();
+    assert_eq!(shared(&sources), ["Place: {\"a\", \"b\"}"]);
+    let all = classes(&sources);
+    assert_eq!(all["Own"].fields, ["Place of b"]);
+    assert_eq!(all["Place of a"].methods["a"], 1);
+    assert_eq!(all["Place of b"].methods["b/deep"], 1);
 }

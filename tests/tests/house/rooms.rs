@@ -1,9 +1,27 @@
 //! The rooms of the engine: imports between its folders run down. ARCHITECTURE.md has the rooms.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub(super) const ENGINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
+/// The crates that are production code, by the folders of their sources.
+pub(super) const CRATES: [&str; 8] = [
+    "gossip",
+    "node",
+    "node/cli",
+    "node/engine",
+    "node/macros",
+    "node/scripts",
+    "node/web",
+    "placement",
+];
+
+pub(super) fn crate_root(name: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .join(name)
+        .join("src")
+}
+
 /// The rooms, the lowest first.
 pub(super) const ROOMS: [&str; 7] = ["value", "store", "log", "command", "wire", "role", "shard"];
 /// Files below all rooms. Other files of the crate's root lie above them.
@@ -24,7 +42,8 @@ pub(super) struct Arrow {
     pub(super) name: String,
 }
 
-pub(super) fn read(root: &Path) -> Sources {
+/// The sources of a crate, without files that only tests have.
+pub(super) fn texts(root: &Path) -> Sources {
     let mut found = Sources::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -39,11 +58,38 @@ pub(super) fn read(root: &Path) -> Sources {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
                 let text = std::fs::read_to_string(&path).expect("text");
-                found.insert(name, without_tests(&without_words(&text)));
+                found.insert(name, text);
             }
         }
     }
+    let only_tests: Vec<String> = (found.iter())
+        .flat_map(|(file, text)| test_files(file, text))
+        .collect();
+    let is_test = |file: &str| {
+        let mut files = only_tests.iter();
+        files.any(|test| file == test || file.starts_with(&format!("{test}/")))
+    };
+    found.retain(|file, _| !is_test(file));
     found
+}
+
+pub(super) fn read(root: &Path) -> Sources {
+    let texts = texts(root).into_iter();
+    texts
+        .map(|(file, text)| (file, without_tests(&without_words(&text))))
+        .collect()
+}
+
+/// The modules in files of their own that a file declares for tests alone.
+fn test_files(file: &str, text: &str) -> Vec<String> {
+    let declared = text.split("#[cfg(test)]\n").skip(1).filter_map(|rest| {
+        let line = rest.lines().next()?.strip_suffix(';')?;
+        let (before, name) = line.split_once("mod ")?;
+        (before.is_empty() || before.starts_with("pub")).then_some(name)
+    });
+    let within = if file == "lib" { "" } else { file };
+    let path = |name: &str| format!("{within}/{name}").trim_matches('/').to_owned();
+    declared.map(path).collect()
 }
 
 /// The code without comments, and with empty texts.
