@@ -37,29 +37,7 @@ impl Shard {
                 slot.calls.waiting.push_front(executed);
             }
         }
-        let name = match (&self.cx.host.tables.view, self.cx.host.tables.name) {
-            // To compute the name takes reading the whole table.
-            (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
-            _ => view.installed.name(),
-        };
-        let renamed = self.cx.host.tables.name != Some(name);
-        self.cx.host.tables.name = Some(name);
-        self.cx.host.used |= view.installed.members.len() > 1;
-        let threads = view
-            .installed
-            .member(self.cx.host.me.member())
-            .map_or(1, |m| m.addresses.threads());
-        self.cx
-            .host
-            .copying
-            .pace
-            .set(view.installed.settings.balancing.rate, threads);
-        self.cx.host.tables.opens = view
-            .opens_at
-            .iter()
-            .map(|(at, since, time)| (*at, (*since, *time)))
-            .collect();
-        let former = self.cx.host.tables.view.replace(view.clone());
+        let (former, renamed) = self.cx.take_view(&view);
         if let Some(former) = &former {
             self.slots
                 .mark_recovery(&mut self.cx.host, (former, &view), now);
@@ -70,29 +48,6 @@ impl Shard {
                 .host
                 .timers
                 .set(Duty::Retire, now + visit::RETENTION);
-        }
-        self.cx.pulling.installed();
-        self.cx.host.tables.published.install(
-            name,
-            &view.installed,
-            self.cx.host.peers.has_clients(),
-        );
-        if self.cx.host.bounds.install(&view.installed) {
-            self.cx.host.timers.want(Duty::Bound);
-        }
-        self.cx.host.tables.leaving = planner::leaving(&view.installed);
-        self.cx.host.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
-        if renamed && !self.cx.host.me.is_client() {
-            for id in self
-                .cx
-                .host
-                .peers
-                .ids()
-                .into_iter()
-                .filter(|id| threads::tells_tables(self.cx.host.me, *id))
-            {
-                self.cx.host.peers.send(id, Lane::Calls, &Frame::View(name));
-            }
         }
         // Most tables change few partitions. An unchanged partition among the same members has
         // nothing to do.
@@ -110,18 +65,7 @@ impl Shard {
                 });
             }
         }
-        let mut still = BTreeSet::new();
-        for keyspace in &view.installed.keyspaces {
-            let reshaped = keyspace
-                .reshaping
-                .under_way
-                .iter()
-                .flat_map(Reshape::partitions);
-            still.extend(reshaped.map(|partition| PartitionRef {
-                keyspace: keyspace.id,
-                partition,
-            }));
-        }
+        let still = still_partitions(&view.installed);
         let assign = |slot: &mut Slot| {
             slot.assign(
                 &view,
@@ -229,7 +173,72 @@ fn has_same_members(former: &View, view: &View) -> bool {
     same(&former.installed, &view.installed) && same(&former.accepted, &view.accepted)
 }
 
+/// The partitions that are split or merged, and must not change meanwhile.
+fn still_partitions(installed: &Table) -> BTreeSet<PartitionRef> {
+    let mut still = BTreeSet::new();
+    for keyspace in &installed.keyspaces {
+        let reshaped = keyspace
+            .reshaping
+            .under_way
+            .iter()
+            .flat_map(Reshape::partitions);
+        still.extend(reshaped.map(|partition| PartitionRef {
+            keyspace: keyspace.id,
+            partition,
+        }));
+    }
+    still
+}
+
 impl Context {
+    /// Takes a view. Returns the former one, and whether the table has another name now.
+    fn take_view(&mut self, view: &View) -> (Option<View>, bool) {
+        let name = match (&self.host.tables.view, self.host.tables.name) {
+            // To compute the name takes reading the whole table.
+            (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
+            _ => view.installed.name(),
+        };
+        let renamed = self.host.tables.name != Some(name);
+        self.host.tables.name = Some(name);
+        self.host.used |= view.installed.members.len() > 1;
+        let threads = view
+            .installed
+            .member(self.host.me.member())
+            .map_or(1, |m| m.addresses.threads());
+        self.host
+            .copying
+            .pace
+            .set(view.installed.settings.balancing.rate, threads);
+        self.host.tables.opens = view
+            .opens_at
+            .iter()
+            .map(|(at, since, time)| (*at, (*since, *time)))
+            .collect();
+        let former = self.host.tables.view.replace(view.clone());
+        self.pulling.installed();
+        self.host
+            .tables
+            .published
+            .install(name, &view.installed, self.host.peers.has_clients());
+        if self.host.bounds.install(&view.installed) {
+            self.host.timers.want(Duty::Bound);
+        }
+        self.host.tables.leaving = planner::leaving(&view.installed);
+        self.host.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
+        if renamed && !self.host.me.is_client() {
+            for id in self
+                .host
+                .peers
+                .ids()
+                .into_iter()
+                .filter(|id| threads::tells_tables(self.host.me, *id))
+            {
+                self.host.peers.send(id, Lane::Calls, &Frame::View(name));
+            }
+        }
+        (former, renamed)
+    }
+
     /// Acts on the tables' assignment of one partition.
     pub(crate) fn turn(&mut self, slot: &mut Slot, renamed: bool) {
         let at = slot.at;

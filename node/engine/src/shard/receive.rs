@@ -1,8 +1,11 @@
 //! What comes from peers: connections, and frames, which go to the partitions that they concern.
 
 use super::clients;
+use super::context::Context;
 use crate::role::copy;
 use crate::role::copying::Opening;
+use crate::role::host::Host;
+use crate::role::partition::Slot;
 use crate::role::rounds;
 use crate::role::streaming::{Lagging, RECEIVE_WORK_MAX};
 use crate::role::threads;
@@ -10,12 +13,12 @@ use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::store::index::WARM_GROUP;
 use crate::wire::api::{Lane, Malformed};
-use crate::wire::frame::{self, Frame};
+use crate::wire::frame::{self, Forwarded, Frame};
 use crate::wire::peers;
 use crate::wire::traffic;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId, MemberId};
+use doyen_placement::{KeyspaceId, MapId, MemberId, PartitionRef};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -209,48 +212,55 @@ impl Shard {
         if !clients::fits(self.cx.host.me, peer, &read) {
             return Err(Malformed("a frame that this kind of peer never sends"));
         }
-        let at = match &read {
+        match read.partition() {
+            Some(at) => match self.slots.get_mut(at) {
+                Some(slot) => self.cx.take_frame(slot, peer, read),
+                None => {
+                    self.cx.host.not_here(at, peer, &read);
+                    Ok(())
+                }
+            },
+            None => self.handle_whole(peer, read),
+        }
+    }
+
+    /// A frame that concerns several partitions or none.
+    fn handle_whole(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
+        match &read {
             Frame::View(name) if !self.cx.host.me.is_client() => {
                 self.cx.heard_of(*name);
-                return Ok(());
             }
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
                 if self.cx.told_by_member(peer, read)? {
                     self.slots.pump_calls_of(&mut self.cx.host, peer);
                     self.slots.ask_unasked(&mut self.cx.host);
                 }
-                return Ok(());
             }
             Frame::Traced { at, n, context } => {
                 self.cx.host.traces.announced(peer, *at, *n, *context);
-                return Ok(());
             }
             Frame::Clocks { clocks } => {
                 self.slots.hear_clocks(&self.cx.host, peer, clocks);
-                return Ok(());
             }
             Frame::Waited {
                 n, stamp, outcome, ..
             } => {
                 self.cx.host.waited(peer, *n, *stamp, outcome);
-                return Ok(());
             }
             Frame::Stamp { stamp } => {
                 self.cx.host.peers.stamp(peer, *stamp);
-                return Ok(());
             }
             Frame::Late { ms } => {
                 self.cx
                     .host
                     .peers
                     .note_lateness(peer, *ms, self.cx.host.now);
-                return Ok(());
             }
             Frame::Heard { .. }
             | Frame::Pull { .. }
             | Frame::MakeMap { .. }
             | Frame::WantMap { .. } => {
-                return self.cx.asked_by_client(peer, read);
+                self.cx.asked_by_client(peer, read)?;
             }
             Frame::Publish(_)
             | Frame::Interest { .. }
@@ -260,7 +270,6 @@ impl Shard {
             | Frame::Ask { .. }
             | Frame::Named { .. } => {
                 self.cx.channels().told_of_publishing(peer, read);
-                return Ok(());
             }
             Frame::Subscribe { .. }
             | Frame::Unsubscribe { .. }
@@ -269,11 +278,9 @@ impl Shard {
             | Frame::Reads { .. } => {
                 self.slots
                     .asked_by_subscriber(&mut self.cx.host, peer, read);
-                return Ok(());
             }
             Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => {
                 self.cx.host.told_of_changes(peer, read);
-                return Ok(());
             }
             Frame::Acks {
                 headroom,
@@ -297,174 +304,9 @@ impl Shard {
                         }
                     }
                 }
-                return Ok(());
             }
-            Frame::Align { head, .. } | Frame::Append { head, .. } => head.at,
-            Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } => forwarded.at,
-            Frame::Wait { at, .. }
-            | Frame::Unwait { at, .. }
-            | Frame::Reply { at, .. }
-            | Frame::NotServing { at, .. }
-            | Frame::Want { at, .. }
-            | Frame::Begin { at, .. }
-            | Frame::NoRoom { at, .. }
-            | Frame::Later { at, .. }
-            | Frame::Holds { at, .. }
-            | Frame::Chunk { at, .. }
-            | Frame::ChunkAck { at, .. }
-            | Frame::Outcomes { at, .. }
-            | Frame::Continue { at, .. }
-            | Frame::Arrived { at, .. }
-            | Frame::Finish { at, .. }
-            | Frame::Finished { at, .. }
-            | Frame::Compare { at, .. }
-            | Frame::Verdict { at, .. } => *at,
-        };
-        let cx = &mut self.cx;
-        let Some(slot) = self.slots.get_mut(at) else {
-            if let Frame::Wait { n, .. } = read {
-                cx.host.turn_away(at, (peer, n));
-            } else if let Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } =
-                read
-            {
-                // It is not noted: a client could name partitions without end.
-                cx.host.peers.send(
-                    peer,
-                    Lane::Calls,
-                    &Frame::NotServing {
-                        at,
-                        n: forwarded.n,
-                        attempt: forwarded.attempt,
-                    },
-                );
-            }
-            return Ok(());
-        };
-        // A copy that follows its primary's log has no later work.
-        if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
-            cx.host.notice(slot);
-        }
-        match read {
-            Frame::Forward {
-                forwarded,
-                before,
-                work,
-            } => cx.forwarded(slot, peer, &forwarded, before, work)?,
-            Frame::ForwardSet {
-                forwarded,
-                map,
-                entry,
-            } => cx.forwarded_set(slot, peer, &forwarded, map, entry)?,
-            Frame::Reply {
-                n,
-                attempt,
-                outcome,
-                ..
-            } => cx.replied(slot, (n, attempt), outcome),
-            Frame::Wait {
-                n,
-                age_ms,
-                stamp,
-                work,
-                ..
-            } => cx.take_ticket(slot, (peer, n), (age_ms, stamp), work)?,
-            Frame::Unwait { n, .. } => cx.host.unwait((peer, n)),
-            Frame::NotServing { n, attempt, .. } => {
-                if slot.calls.refused(n, attempt) {
-                    let pause = cx.host.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
-                    slot.calls.refusals += 1;
-                    cx.host.timers.wake(slot.at, cx.host.now + pause);
-                }
-            }
-            Frame::Align {
-                head,
-                base,
-                last,
-                entries,
-            } => {
-                if let Some(mut following) = slot.following() {
-                    following.align(&mut cx.host, peer, &head, (base, last), entries);
-                }
-                // If a clear was undone, the keys that it was still to draw are there again.
-                slot.note_drawing(&mut cx.host);
-            }
-            Frame::Append { head, entries } => {
-                if let Some(mut following) = slot.following() {
-                    following.append(&mut cx.host, peer, &head, entries);
-                }
-            }
-            Frame::Begin {
-                epoch,
-                lineage,
-                session,
-                kept,
-                seq,
-                bytes,
-                ..
-            } => {
-                slot.begin_sink(
-                    &mut cx.host,
-                    peer,
-                    Opening {
-                        epoch,
-                        lineage,
-                        session,
-                        kept,
-                        seq,
-                        bytes,
-                    },
-                );
-            }
-            Frame::Chunk { .. }
-            | Frame::Outcomes { .. }
-            | Frame::Continue { .. }
-            | Frame::Finish { .. }
-            | Frame::Compare { .. } => {
-                if let Some(mut following) = slot.following() {
-                    following.told(&mut cx.host, peer, read)?;
-                }
-            }
-            Frame::Want { .. }
-            | Frame::NoRoom { .. }
-            | Frame::Later { .. }
-            | Frame::Holds { .. }
-            | Frame::ChunkAck { .. }
-            | Frame::Arrived { .. }
-            | Frame::Finished { .. }
-            | Frame::Verdict { .. } => {
-                if let Some(mut leading) = slot.leading() {
-                    leading.told(&mut cx.host, peer, read);
-                }
-            }
-            Frame::View(_)
-            | Frame::Acks { .. }
-            | Frame::Tick { .. }
-            | Frame::Table { .. }
-            | Frame::MapMade { .. } => {}
-            Frame::Heard { .. }
-            | Frame::Pull { .. }
-            | Frame::MakeMap { .. }
-            | Frame::WantMap { .. } => {}
-            Frame::Publish(_)
-            | Frame::Interest { .. }
-            | Frame::Interested { .. }
-            | Frame::Count { .. }
-            | Frame::Counted { .. }
-            | Frame::Ask { .. }
-            | Frame::Named { .. } => {}
-            Frame::Subscribe { .. }
-            | Frame::Subscribed { .. }
-            | Frame::Changes { .. }
-            | Frame::Taken { .. }
-            | Frame::Unsubscribe { .. }
-            | Frame::Confirm { .. }
-            | Frame::Confirmed { .. }
-            | Frame::Traced { .. }
-            | Frame::Clocks { .. }
-            | Frame::Late { .. }
-            | Frame::Waited { .. }
-            | Frame::Stamp { .. }
-            | Frame::Reads { .. } => {}
+            // Those of one partition are handled there.
+            _ => {}
         }
         Ok(())
     }
@@ -565,6 +407,132 @@ impl Shard {
             }
             let peer = self.cx.host.peers.relieved()?;
             self.relieve(peer);
+        }
+    }
+}
+
+impl Context {
+    /// Takes a frame that concerns this partition.
+    fn take_frame(
+        &mut self,
+        slot: &mut Slot,
+        peer: MemberId,
+        read: Frame,
+    ) -> Result<(), Malformed> {
+        // A copy that follows its primary's log has no later work.
+        if !matches!(read, Frame::Append { .. } | Frame::Align { .. }) {
+            self.host.notice(slot);
+        }
+        match read {
+            Frame::Forward {
+                forwarded,
+                before,
+                work,
+            } => self.forwarded(slot, peer, &forwarded, before, work)?,
+            Frame::ForwardSet {
+                forwarded,
+                map,
+                entry,
+            } => self.forwarded_set(slot, peer, &forwarded, map, entry)?,
+            Frame::Reply {
+                n,
+                attempt,
+                outcome,
+                ..
+            } => self.replied(slot, (n, attempt), outcome),
+            Frame::Wait {
+                n,
+                age_ms,
+                stamp,
+                work,
+                ..
+            } => self.take_ticket(slot, (peer, n), (age_ms, stamp), work)?,
+            Frame::Unwait { n, .. } => self.host.unwait((peer, n)),
+            Frame::NotServing { n, attempt, .. } => {
+                if slot.calls.refused(n, attempt) {
+                    let pause = self.host.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
+                    slot.calls.refusals += 1;
+                    self.host.timers.wake(slot.at, self.host.now + pause);
+                }
+            }
+            Frame::Align {
+                head,
+                base,
+                last,
+                entries,
+            } => {
+                if let Some(mut following) = slot.following() {
+                    following.align(&mut self.host, peer, &head, (base, last), entries);
+                }
+                // If a clear was undone, the keys that it was still to draw are there again.
+                slot.note_drawing(&mut self.host);
+            }
+            Frame::Append { head, entries } => {
+                if let Some(mut following) = slot.following() {
+                    following.append(&mut self.host, peer, &head, entries);
+                }
+            }
+            Frame::Begin {
+                epoch,
+                lineage,
+                session,
+                kept,
+                seq,
+                bytes,
+                ..
+            } => {
+                slot.begin_sink(
+                    &mut self.host,
+                    peer,
+                    Opening {
+                        epoch,
+                        lineage,
+                        session,
+                        kept,
+                        seq,
+                        bytes,
+                    },
+                );
+            }
+            Frame::Chunk { .. }
+            | Frame::Outcomes { .. }
+            | Frame::Continue { .. }
+            | Frame::Finish { .. }
+            | Frame::Compare { .. } => {
+                if let Some(mut following) = slot.following() {
+                    following.told(&mut self.host, peer, read)?;
+                }
+            }
+            Frame::Want { .. }
+            | Frame::NoRoom { .. }
+            | Frame::Later { .. }
+            | Frame::Holds { .. }
+            | Frame::ChunkAck { .. }
+            | Frame::Arrived { .. }
+            | Frame::Finished { .. }
+            | Frame::Verdict { .. } => {
+                if let Some(mut leading) = slot.leading() {
+                    leading.told(&mut self.host, peer, read);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    /// A frame concerns a partition that no table names here.
+    fn not_here(&mut self, at: PartitionRef, peer: MemberId, read: &Frame) {
+        match read {
+            Frame::Wait { n, .. } => self.turn_away(at, (peer, *n)),
+            Frame::Forward { forwarded, .. } | Frame::ForwardSet { forwarded, .. } => {
+                let Forwarded { n, attempt, .. } = *forwarded;
+                // It is not noted: a client could name partitions without end.
+                let refusal = Frame::NotServing { at, n, attempt };
+                self.peers.send(peer, Lane::Calls, &refusal);
+            }
+            _ => {}
         }
     }
 }

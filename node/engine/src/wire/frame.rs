@@ -691,6 +691,35 @@ pub(crate) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, M
 }
 
 impl Frame {
+    /// The partition that it concerns. `None`: several, or none.
+    pub(crate) const fn partition(&self) -> Option<PartitionRef> {
+        match self {
+            Self::Align { head, .. } | Self::Append { head, .. } => Some(head.at),
+            Self::Forward { forwarded, .. } | Self::ForwardSet { forwarded, .. } => {
+                Some(forwarded.at)
+            }
+            Self::Wait { at, .. }
+            | Self::Unwait { at, .. }
+            | Self::Reply { at, .. }
+            | Self::NotServing { at, .. }
+            | Self::Want { at, .. }
+            | Self::Begin { at, .. }
+            | Self::NoRoom { at, .. }
+            | Self::Later { at, .. }
+            | Self::Holds { at, .. }
+            | Self::Chunk { at, .. }
+            | Self::ChunkAck { at, .. }
+            | Self::Outcomes { at, .. }
+            | Self::Continue { at, .. }
+            | Self::Arrived { at, .. }
+            | Self::Finish { at, .. }
+            | Self::Finished { at, .. }
+            | Self::Compare { at, .. }
+            | Self::Verdict { at, .. } => Some(*at),
+            _ => None,
+        }
+    }
+
     /// Appends this frame.
     pub(crate) fn put(&self, out: &mut Out) {
         match self {
@@ -733,6 +762,52 @@ impl Frame {
                 entries,
             } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
+            Self::Table {
+                name,
+                part,
+                parts,
+                body,
+            } => framed(out, TABLE, |out| {
+                put_name(out, *name);
+                out.bytes.put_u32_le(*part);
+                out.bytes.put_u32_le(*parts);
+                out.put_shared(body, || body.clone());
+            }),
+            Self::Wait {
+                at,
+                n,
+                age_ms,
+                stamp,
+                work,
+            } => framed(out, WAIT, |out| {
+                put_at(out, *at);
+                out.bytes.put_u64_le(*n);
+                out.bytes.put_u64_le(*age_ms);
+                out.bytes.put_u64_le(*stamp);
+                put_work(out, work);
+            }),
+            Self::Publish(publication) => publish(out, publication),
+            Self::Changes {
+                at,
+                ticket,
+                last,
+                changes,
+            } => framed(out, CHANGES, |out| {
+                put_at(out, *at);
+                out.bytes.put_u64_le(*ticket);
+                out.bytes.put_u64_le(*last);
+                changes.iter().for_each(|change| put_change(out, change));
+            }),
+            Self::Acks { .. } | Self::Chunk { .. } | Self::Outcomes { .. } => {
+                self.put_of_copies(out)
+            }
+            rare => rare::put(out, rare),
+        }
+    }
+
+    /// The same for what copies and their primaries send each other.
+    fn put_of_copies(&self, out: &mut Out) {
+        match self {
             Self::Acks {
                 headroom,
                 arrived,
@@ -776,43 +851,7 @@ impl Frame {
                     }
                 }
             }),
-            Self::Table {
-                name,
-                part,
-                parts,
-                body,
-            } => framed(out, TABLE, |out| {
-                put_name(out, *name);
-                out.bytes.put_u32_le(*part);
-                out.bytes.put_u32_le(*parts);
-                out.put_shared(body, || body.clone());
-            }),
-            Self::Wait {
-                at,
-                n,
-                age_ms,
-                stamp,
-                work,
-            } => framed(out, WAIT, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(*n);
-                out.bytes.put_u64_le(*age_ms);
-                out.bytes.put_u64_le(*stamp);
-                put_work(out, work);
-            }),
-            Self::Publish(publication) => publish(out, publication),
-            Self::Changes {
-                at,
-                ticket,
-                last,
-                changes,
-            } => framed(out, CHANGES, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(*ticket);
-                out.bytes.put_u64_le(*last);
-                changes.iter().for_each(|change| put_change(out, change));
-            }),
-            rare => rare::put(out, rare),
+            _ => {}
         }
     }
 
