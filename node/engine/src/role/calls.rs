@@ -146,7 +146,7 @@ pub(crate) struct Asker {
 
 /// The outcome of an operation that was executed.
 #[derive(Debug)]
-pub(crate) struct Done {
+pub(crate) struct Execution {
     pub(crate) outcome: Outcome,
     /// It may be answered once this sequence is committed.
     pub(crate) seq: u64,
@@ -154,7 +154,7 @@ pub(crate) struct Done {
     pub(crate) logged: bool,
 }
 
-impl Done {
+impl Execution {
     /// An outcome that is not in the log.
     pub(crate) const fn unlogged(outcome: Outcome, seq: u64) -> Self {
         Self {
@@ -203,14 +203,14 @@ pub(crate) enum Again {
 
 impl Executed {
     /// A call that was executed.
-    pub(crate) fn of(call: Call, done: Done) -> Self {
+    pub(crate) fn of(call: Call, done: Execution) -> Self {
         let (asker, until, hurried, maybe) = (call.asker(), call.until, call.hurried, call.maybe);
         let again = match (call.before(), call.work) {
             _ if asker.source.peer().is_some() => Again::ByPeer,
             (None, Work::Key(operation)) => Again::Operation(operation),
             (before, work) => Again::Work(Box::new((work, before))),
         };
-        let Done {
+        let Execution {
             outcome,
             seq,
             logged,

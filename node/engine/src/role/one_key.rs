@@ -14,7 +14,7 @@ use crate::command::idle;
 use crate::command::operation::{Action, Footprint, Given, Operation};
 use crate::log::dedup::{Known, OpId};
 use crate::mutant::{self, broken};
-use crate::role::calls::Done;
+use crate::role::calls::Execution;
 use crate::role::host::Host;
 use crate::role::partition::{Held, Slot};
 use crate::role::replication::Primary;
@@ -224,7 +224,7 @@ impl Slot {
         host: &mut Host,
         budgets: &mut Budgets,
         write: &OneKey<'_>,
-    ) -> Option<Done> {
+    ) -> Option<Execution> {
         let maps = std::iter::once(write.map);
         if !self.calls.parked.is_empty()
             || budgets.are_busy(host.now)
@@ -249,7 +249,7 @@ impl Slot {
             Ok(plan) => plan,
             // As a call, it would do the same work once more.
             Err(Barred::Refused(failure @ Failure::TooMuchWork)) => {
-                return Some(Done::unlogged(Outcome::Failed(failure), 0));
+                return Some(Execution::unlogged(Outcome::Failed(failure), 0));
             }
             Err(_) => return None,
         };
@@ -405,7 +405,7 @@ impl Held {
     }
 
     /// Does what is planned.
-    pub(crate) fn commit(&mut self, host: &mut Host, op: &OneKey<'_>, plan: KeyPlan) -> Done {
+    pub(crate) fn commit(&mut self, host: &mut Host, op: &OneKey<'_>, plan: KeyPlan) -> Execution {
         let KeyPlan {
             outcome,
             change,
@@ -429,19 +429,19 @@ impl Held {
         };
         let at = self.log.last() + 1;
         let Some(effect) = change.into_effect(map, key, (entry, known, at, teaches)) else {
-            return Done::unlogged(outcome, read_at);
+            return Execution::unlogged(outcome, read_at);
         };
         if !op.footprint.writes {
             // A read noted that its key is used, which need not be committed.
             self.log(host, order, effect, (None, By::UNKNOWN), Outcome::Ok);
-            return Done::unlogged(outcome, read_at);
+            return Execution::unlogged(outcome, read_at);
         }
         let op_by = (op.id, op.by());
         let seq = match whole {
             Some(whole) => self.log_fields(host, order, (whole, effect), op_by, outcome.clone()),
             None => self.log(host, order, effect, op_by, outcome.clone()),
         };
-        Done {
+        Execution {
             outcome,
             seq,
             logged: true,

@@ -10,7 +10,7 @@ use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Again, Asker, Call, Done, Executed, Source};
+use crate::role::calls::{Again, Asker, Call, Executed, Execution, Source};
 use crate::role::eviction::Made;
 use crate::role::one_key::{Barred, OneKey};
 use crate::role::partition::{Held, Slot};
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// The result of executing a call.
 enum Step {
     /// It was executed.
-    Done(Done),
+    Done(Execution),
     /// Park the call.
     Park,
     /// Not before all of the partition is here. Others do not wait for it.
@@ -139,7 +139,7 @@ impl Context {
         let now = self.host.now;
         let done = match self.step(slot, &call, None) {
             Step::Done(done) => done,
-            Step::Refused(failure) => Done::unlogged(Outcome::Failed(failure), 0),
+            Step::Refused(failure) => Execution::unlogged(Outcome::Failed(failure), 0),
             Step::Park | Step::Later | Step::Overtaken(_) | Step::Drop => {
                 return self.host.waiting.rest(key, now, STALLED);
             }
@@ -170,7 +170,7 @@ impl Context {
             },
             Source::Peer { .. } | Source::Waiter { .. } => Outcome::Failed(Failure::Overtaken),
         };
-        self.wait(slot, Executed::of(call, Done::unlogged(outcome, seq)));
+        self.wait(slot, Executed::of(call, Execution::unlogged(outcome, seq)));
     }
 
     /// An operation of a local caller arrives. It is executed at once if it is a write that nothing
@@ -289,10 +289,10 @@ impl Context {
         slot: &mut Slot,
         asker: Asker,
         (until, hurried): (Time, bool),
-        done: Done,
+        done: Execution,
         again: Again,
     ) {
-        let Done {
+        let Execution {
             outcome,
             seq,
             logged,
@@ -354,7 +354,7 @@ impl Context {
                 _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
                 Known::Applied(seq, outcome) => {
-                    return Step::Done(Done {
+                    return Step::Done(Execution {
                         outcome,
                         seq,
                         logged: true,
@@ -398,7 +398,7 @@ impl Context {
                 return match self.begin_walk(held, (op.map, op.key), clock) {
                     Some(page) => {
                         self.host.stats.count_lookup(true);
-                        Step::Done(Done::unlogged(page, read_at))
+                        Step::Done(Execution::unlogged(page, read_at))
                     }
                     None => Step::Refused(Failure::Overloaded),
                 };
@@ -449,20 +449,20 @@ impl Context {
             PartitionAction::Count if !held.store.is_whole() => return Step::Later,
             PartitionAction::Count => {
                 let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
-                return Step::Done(Done::unlogged(Outcome::Int(count), last));
+                return Step::Done(Execution::unlogged(Outcome::Int(count), last));
             }
             PartitionAction::Fields { walk, page } => {
                 let page = self.go_on(held, *walk, *page);
                 let (page, read_at) = page.unwrap_or((Outcome::Nil, 0));
-                return Step::Done(Done::unlogged(page, read_at));
+                return Step::Done(Execution::unlogged(page, read_at));
             }
             PartitionAction::Clear if !held.store.has(op.map) => {
-                return Step::Done(Done::unlogged(Outcome::Ok, last));
+                return Step::Done(Execution::unlogged(Outcome::Ok, last));
             }
             PartitionAction::Clear => {
                 let (clear, op_by) = (Effect::Clear { map: op.map }, (id, By::UNKNOWN));
                 let seq = held.log(&mut self.host, 0, clear, op_by, Outcome::Ok);
-                return Step::Done(Done {
+                return Step::Done(Execution {
                     outcome: Outcome::Ok,
                     seq,
                     logged: true,
@@ -496,7 +496,7 @@ impl Context {
             (PartitionAction::Range(_), _) if none && budget.is_spent() => {
                 Step::Refused(Failure::Overloaded)
             }
-            _ => Step::Done(Done::unlogged(found, last)),
+            _ => Step::Done(Execution::unlogged(found, last)),
         }
     }
 
@@ -631,11 +631,11 @@ impl Context {
         call: &Call,
         id: Option<OpId>,
         mut ran: Together,
-    ) -> Done {
+    ) -> Execution {
         self.host.stats.count_lookups(ran.lookups);
         let Some(record) = ran.record else {
             self.say(&mut ran.spent);
-            return Done::unlogged(ran.outcome, ran.read_at);
+            return Execution::unlogged(ran.outcome, ran.read_at);
         };
         self.host.stats.expired += ran.expired;
         self.host.worked += ran.bytes;
@@ -652,7 +652,7 @@ impl Context {
         };
         let seq = held.record(&mut self.host, record, (op, by), outcome);
         self.say(&mut ran.spent);
-        Done {
+        Execution {
             outcome: ran.outcome,
             seq,
             logged,

@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::command::grants::Refusal;
 use crate::command::operation::{Operation, Work};
 use crate::mutant::{self, broken};
-use crate::role::calls::{Call, Done, Executed, Source};
+use crate::role::calls::{Call, Executed, Execution, Source};
 use crate::role::recovery::SinceRecovery;
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
@@ -269,7 +269,7 @@ impl Shard {
             tried: None,
         };
         self.cx.host.callers.outstanding += 1;
-        let executed = Executed::of(call, Done::unlogged(outcome, 0));
+        let executed = Executed::of(call, Execution::unlogged(outcome, 0));
         self.cx
             .host
             .callers
