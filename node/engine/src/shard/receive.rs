@@ -231,7 +231,8 @@ impl Shard {
                 self.cx.heard_of(*name);
             }
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
-                if self.cx.told_by_member(peer, read)? {
+                let news = self.cx.told_by_member(peer, read)?;
+                if news {
                     self.slots.pump_calls_of(&mut self.cx.host, peer);
                     self.slots.ask_unasked(&mut self.cx.host);
                 }
@@ -449,7 +450,8 @@ impl Context {
             } => self.take_ticket(slot, (peer, n), (age_ms, stamp), work)?,
             Frame::Unwait { n, .. } => self.host.unwait((peer, n)),
             Frame::NotServing { n, attempt, .. } => {
-                if slot.calls.refused(n, attempt) {
+                let is_of_attempt = slot.calls.refused(n, attempt);
+                if is_of_attempt {
                     let pause = self.host.backoff(RETRY.0, RETRY.1, slot.calls.refusals);
                     slot.calls.refusals += 1;
                     self.host.timers.wake(slot.at, self.host.now + pause);
