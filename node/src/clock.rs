@@ -47,6 +47,23 @@ pub fn thread_time_about() -> Duration {
     time
 }
 
+/// What counts as the work of this thread: its processor time, and at least two thirds of the time
+/// that passed. A thread that gets little of a busy processor silences its node as well.
+#[must_use]
+pub fn work_time() -> Duration {
+    thread_local! {
+        /// When this was last read, the processor time then, and what was returned.
+        static LAST: Cell<Option<(Instant, Duration, Duration)>> = const { Cell::new(None) };
+    }
+    let (now, own) = (Instant::now(), thread_time_about());
+    let work = LAST.get().map_or(Duration::ZERO, |(at, before, work)| {
+        let (passed, ran) = (now.duration_since(at), own.saturating_sub(before));
+        work + ran.max(passed * 2 / 3)
+    });
+    LAST.set(Some((now, own, work)));
+    work
+}
+
 /// Interval of readings of the thread's processor time.
 const THREAD_TIME_EVERY: Duration = Duration::from_millis(1);
 
@@ -89,6 +106,17 @@ mod tests {
         }
         let passed = thread_time_about().saturating_sub(about);
         assert!(passed >= Duration::from_millis(3), "{passed:?} {sum}");
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_the_processor_works_all_the_same() {
+        let (before, began) = (work_time(), Instant::now());
+        std::thread::sleep(Duration::from_millis(15));
+        let (work, passed) = (work_time() - before, began.elapsed());
+        assert!(
+            work >= Duration::from_millis(10) && work <= passed,
+            "{work:?}"
+        );
     }
 
     #[test]

@@ -527,7 +527,7 @@ impl<D: Door> Context<D> {
 /// A shard of this member in its nth incarnation.
 fn shard(me: MemberId, limits: &Limits, incarnation: u64, now: Time) -> Shard {
     let mut shard = Shard::new(me, limits.clone(), seed(me, incarnation), now);
-    shard.set_work_clock(clock::thread_time_about);
+    shard.set_work_clocks(clock::work_time, clock::thread_time_about);
     #[cfg(feature = "otel")]
     shard.set_serve(crate::traces::serve);
     shard

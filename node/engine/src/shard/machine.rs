@@ -69,12 +69,12 @@ impl Shard {
         }
     }
 
-    /// Bounds the time of operations and scripts by this clock, which returns the time since any
-    /// moment: that of the processor, best. Without a clock, only what they touch and their
-    /// instructions are bounded.
-    pub fn set_work_clock(&mut self, clock: fn() -> Duration) {
-        self.cx.budgets.set_clock(clock);
-        self.cx.scripts.set_clock(clock);
+    /// Bounds the time of operations by one clock, and that of scripts by another. Each returns the
+    /// time since any moment. Without clocks, only what they touch and their instructions are
+    /// bounded.
+    pub fn set_work_clocks(&mut self, operations: fn() -> Duration, scripts: fn() -> Duration) {
+        self.cx.budgets.set_clock(operations);
+        self.cx.scripts.set_clock(scripts);
     }
 
     /// Spans for operations that other processes ask for, if they have the context of a caller's

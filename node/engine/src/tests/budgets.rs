@@ -42,7 +42,11 @@ fn world(seed: u64) -> World {
         ..limits()
     };
     let mut w = World::with_limits(seed, 1, |_| 1, &limits, |_| vec![1]);
-    w.nodes.get_mut(&1).unwrap().shard.set_work_clock(slow);
+    w.nodes
+        .get_mut(&1)
+        .unwrap()
+        .shard
+        .set_work_clocks(slow, slow);
     w.settle(Duration::from_millis(50));
     w
 }
@@ -364,7 +368,11 @@ fn a_member_of_the_version_before_is_told_in_words_that_it_knows() {
         w.disconnect(1, 2);
         w.speaks.insert(2, version);
         w.connect(1, 2);
-        w.nodes.get_mut(&1).unwrap().shard.set_work_clock(slow);
+        w.nodes
+            .get_mut(&1)
+            .unwrap()
+            .shard
+            .set_work_clocks(slow, slow);
         w.settle(Duration::from_millis(50));
         w.line(&format!("SET {{k}}s {}", "x".repeat(BYTES)));
         let (key, action) = asked("BITCOUNT {k}s").remove(0);
