@@ -302,23 +302,18 @@ fn expire(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::store::budget::Budget;
     use proptest::prelude::*;
 
-    fn context() -> RunContext<'static> {
+    /// In a map of small values.
+    pub(in crate::command) fn context() -> RunContext<'static> {
         RunContext {
-            clock: 1_000,
-            unix_ms: 50_000,
-            default_ttl_ms: None,
             value_bytes_max: 64,
             packed_bytes_max: 64,
-            level: u16::MAX,
             versions_from: 1 << 44,
             next_write: 1 << 44,
-            waiting: 0,
-            budget: Budget::endless(),
+            ..RunContext::at(1_000, 50_000)
         }
     }
 

@@ -77,11 +77,7 @@ impl Operation {
     /// The same with bytes of its own: it keeps nothing of the buffer that it was read from.
     pub(crate) fn detached(mut self) -> Self {
         self.key = Bytes::copy_from_slice(&self.key);
-        if let Action::Call(call) = &mut self.action {
-            for run in &mut call.inputs.bytes {
-                *run = Bytes::copy_from_slice(run);
-            }
-        }
+        self.action = self.action.detached();
         self
     }
 

@@ -547,7 +547,6 @@ mod tests {
     use super::*;
     use crate::command::action::apply;
     use crate::store;
-    use crate::store::budget::Budget;
 
     const SECOND: Duration = Duration::from_secs(1);
     const TIMES: Times = Times {
@@ -579,18 +578,10 @@ mod tests {
         }
 
         fn run(&mut self, action: &Action) -> Outcome {
-            let cx = RunContext {
-                clock: self.seconds * 1_000,
-                unix_ms: 1_700_000_000_000 + self.seconds * 1_000,
-                default_ttl_ms: None,
-                value_bytes_max: 1 << 20,
-                packed_bytes_max: 2 << 10,
-                level: u16::MAX,
-                versions_from: 0,
-                next_write: 0,
-                waiting: 0,
-                budget: Budget::endless(),
-            };
+            let cx = RunContext::at(
+                self.seconds * 1_000,
+                1_700_000_000_000 + self.seconds * 1_000,
+            );
             let found = store::Found {
                 entry: self.entry.as_ref(),
                 ..store::Found::default()

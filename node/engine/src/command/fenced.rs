@@ -91,22 +91,10 @@ mod tests {
     use super::*;
     use crate::command::action::apply;
     use crate::store::Found;
-    use crate::store::budget::Budget;
 
     #[test]
     fn a_lower_token_is_refused_and_any_bytes_are_read() {
-        let cx = RunContext {
-            clock: 1_000,
-            unix_ms: 1_700_000_000_000,
-            default_ttl_ms: None,
-            value_bytes_max: 1 << 20,
-            packed_bytes_max: 2 << 10,
-            level: u16::MAX,
-            versions_from: 0,
-            next_write: 0,
-            waiting: 0,
-            budget: Budget::endless(),
-        };
+        let cx = RunContext::at(1_000, 1_700_000_000_000);
         let mut held: Option<Entry> = None;
         let mut write = |token, value: &'static str| {
             let action = set_fenced(token, Expiry::None, Bytes::from_static(value.as_bytes()));

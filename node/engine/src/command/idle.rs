@@ -166,7 +166,6 @@ pub(crate) fn apply(
 mod tests {
     use super::*;
     use crate::command::operation::{Condition, ExpireCondition, Expiry};
-    use crate::store::budget::Budget;
     use crate::value::deadline;
 
     const IDLE_MS: u64 = 8_000;
@@ -194,18 +193,7 @@ mod tests {
 
         /// What it answers, and whether it wrote.
         fn run(&mut self, action: &Action) -> (Outcome, bool) {
-            let cx = RunContext {
-                clock: self.clock,
-                unix_ms: 1_700_000_000_000 + self.clock,
-                default_ttl_ms: None,
-                value_bytes_max: 1 << 20,
-                packed_bytes_max: 2 << 10,
-                level: u16::MAX,
-                versions_from: 0,
-                next_write: 0,
-                waiting: 0,
-                budget: Budget::endless(),
-            };
+            let cx = RunContext::at(self.clock, 1_700_000_000_000 + self.clock);
             let found = Found::from(self.held.as_ref());
             let (outcome, change) = apply(action, found, &cx, (IDLE_MS, true));
             let wrote = change != Change::None;

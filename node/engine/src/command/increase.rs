@@ -247,7 +247,6 @@ mod tests {
     use crate::command::action::apply;
     use crate::command::{Arguments, COMMANDS, Request};
     use crate::store::Found;
-    use crate::store::budget::Budget;
     use crate::store::change::Change;
     use crate::store::run_context::RunContext;
     use crate::value::entry::Entry;
@@ -258,18 +257,7 @@ mod tests {
     type Held = Option<(&'static str, u64)>;
 
     fn cx() -> RunContext<'static> {
-        RunContext {
-            clock: 1_000,
-            unix_ms: 1_700_000_000_000,
-            default_ttl_ms: None,
-            value_bytes_max: 1 << 20,
-            packed_bytes_max: 2 << 10,
-            level: u16::MAX,
-            versions_from: 0,
-            next_write: 0,
-            waiting: 0,
-            budget: Budget::endless(),
-        }
+        RunContext::at(1_000, 1_700_000_000_000)
     }
 
     /// The reply, and the value and the deadline that are written, by the partition's clock.

@@ -363,22 +363,7 @@ fn bit_position(c: Call<'_>) -> Parsed {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::store::budget::Budget;
-
-    fn cx() -> RunContext<'static> {
-        RunContext {
-            clock: 1_000,
-            unix_ms: 50_000,
-            default_ttl_ms: None,
-            value_bytes_max: 64,
-            packed_bytes_max: 64,
-            level: u16::MAX,
-            versions_from: 1 << 44,
-            next_write: 1 << 44,
-            waiting: 0,
-            budget: Budget::endless(),
-        }
-    }
+    use crate::command::action::tests::context;
 
     fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {
         let words: Vec<Bytes> = words
@@ -394,7 +379,7 @@ pub(super) mod tests {
         Ok(crate::command::action::apply(
             &action,
             entry.as_ref(),
-            &cx(),
+            &context(),
         ))
     }
 

@@ -204,12 +204,26 @@ pub(crate) enum Again {
 impl Executed {
     /// A call that was executed.
     pub(crate) fn of(call: Call, done: Execution) -> Self {
-        let (asker, until, hurried, maybe) = (call.asker(), call.until, call.hurried, call.maybe);
+        let (asker, maybe) = (call.asker(), call.maybe);
+        let times = (call.until, call.hurried);
         let again = match (call.before(), call.work) {
             _ if asker.source.peer().is_some() => Again::ByPeer,
             (None, Work::Key(operation)) => Again::Operation(operation),
             (before, work) => Again::Work(Box::new((work, before))),
         };
+        Self {
+            maybe,
+            ..Self::at_once(asker, times, done, again)
+        }
+    }
+
+    /// An operation that was executed before it became a call.
+    pub(crate) fn at_once(
+        asker: Asker,
+        (until, hurried): (Time, bool),
+        done: Execution,
+        again: Again,
+    ) -> Self {
         let Execution {
             outcome,
             seq,
@@ -223,7 +237,7 @@ impl Executed {
             outcome,
             logged,
             paced: None,
-            maybe,
+            maybe: false,
             again,
         }
     }

@@ -288,28 +288,12 @@ impl Context {
         &mut self,
         slot: &mut Slot,
         asker: Asker,
-        (until, hurried): (Time, bool),
+        times: (Time, bool),
         done: Execution,
         again: Again,
     ) {
-        let Execution {
-            outcome,
-            seq,
-            logged,
-        } = done;
         self.host.callers.outstanding += 1;
-        let executed = Executed {
-            asker,
-            until,
-            hurried,
-            seq,
-            outcome,
-            logged,
-            paced: None,
-            maybe: false,
-            again,
-        };
-        self.executed(slot, executed);
+        self.executed(slot, Executed::at_once(asker, times, done, again));
     }
 
     /// An operation was executed: its outcome is counted, and waits until it is committed.
@@ -485,8 +469,8 @@ impl Context {
         self.host.memory.recount(before, held.bytes());
         let (none, found) = (keys.is_empty(), Outcome::Keys { next, keys });
         match (&op.action, call.source) {
-            // It is not executed if its sender has too much to send already. Nothing was changed, so
-            // it may be sent again.
+            // It is not executed if its sender has too much to send already. Nothing was changed,
+            // so it may be sent again.
             (PartitionAction::Find(_) | PartitionAction::Sizes, Source::Peer { member, .. })
                 if !self.host.peers.may_owe(member, found.bytes()) =>
             {

@@ -30,6 +30,26 @@ pub(crate) struct RunContext<'a> {
     pub(crate) budget: &'a Budget,
 }
 
+#[cfg(test)]
+impl RunContext<'static> {
+    /// For tests: at this time of both clocks, in a map without limits of its own, and without a
+    /// bound of work.
+    pub(crate) fn at(clock: u64, unix_ms: u64) -> Self {
+        Self {
+            clock,
+            unix_ms,
+            default_ttl_ms: None,
+            value_bytes_max: 1 << 20,
+            packed_bytes_max: 2 << 10,
+            level: u16::MAX,
+            versions_from: 0,
+            next_write: 0,
+            waiting: 0,
+            budget: Budget::endless(),
+        }
+    }
+}
+
 impl RunContext<'_> {
     /// The moment by both clocks.
     pub(crate) const fn now(&self) -> (u64, u64) {

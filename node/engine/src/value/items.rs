@@ -153,7 +153,7 @@ impl<'a> Pairs<'a> {
                 break;
             }
             whole = all.len() - items.0.len();
-            if name == field {
+            if is_same(name, field) {
                 found = Some(begin);
                 break;
             }

@@ -222,7 +222,7 @@ impl Judging {
     }
 
     fn judge(&self, spec: &Spec, args: &dyn Arguments, home: Home<'_>) -> Result<(), Denied> {
-        if !spec.has_flag("no_auth") && !self.commands.allow(spec, args) {
+        if !self.commands.allow(spec, args) && !spec.has_flag("no_auth") {
             return Err(Denied::Command);
         }
         if self.keyspaces.is_some() && !self.may_work(spec, args, home) {

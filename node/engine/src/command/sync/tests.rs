@@ -6,7 +6,6 @@ mod rates;
 use super::layout::Kind as Layout;
 use super::*;
 use crate::command::action::apply;
-use crate::store::budget::Budget;
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
@@ -35,16 +34,8 @@ impl Key {
 
     fn context(&self) -> RunContext<'static> {
         RunContext {
-            clock: self.clock,
-            unix_ms: 1_700_000_000_000 + self.clock,
-            default_ttl_ms: None,
-            value_bytes_max: 1 << 20,
-            packed_bytes_max: 2 << 10,
-            level: u16::MAX,
-            versions_from: 0,
             next_write: (1 << 44) + self.writes + 1,
-            waiting: 0,
-            budget: Budget::endless(),
+            ..RunContext::at(self.clock, 1_700_000_000_000 + self.clock)
         }
     }
 
