@@ -56,8 +56,8 @@ impl Telling {
         self.due = Time::ZERO;
     }
 
-    /// A data thread of this node has measured its load. Returns what the coordinator is to be told,
-    /// if it is time to.
+    /// A data thread of this node has measured its load. Returns what the coordinator is to be
+    /// told, if it is time to.
     pub(super) fn measured(
         &mut self,
         cx: &mut Context,

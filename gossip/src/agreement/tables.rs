@@ -21,8 +21,9 @@ use std::time::Duration;
 const HISTORY_MAX: usize = 16;
 /// The time after which an unanswered pull is sent to another member.
 const PULL_PATIENCE: Duration = Duration::from_millis(200);
-/// A version that is further ahead than this is invalid: one table a millisecond for a quarter of an
-/// hour, and no table is that quick. After the last possible version there could be no other table.
+/// A version that is further ahead than this is invalid: one table a millisecond for a quarter of
+/// an hour, and no table is that quick. After the last possible version there could be no other
+/// table.
 const VERSION_AHEAD_MAX: u64 = 1 << 20;
 
 /// What a member knows of tables.

@@ -43,8 +43,8 @@ impl Timing {
     /// Two clocks that may each be wrong by 1 %: (1 + 0.01) / (1 - 0.01), rounded up.
     const DRIFT: f64 = 1.0204;
 
-    /// How long a new primary waits for the lease of a predecessor of which it knows nothing (rule
-    /// 9).
+    /// How long a new primary waits for the lease of a predecessor that it has never heard from
+    /// (rule 9).
     #[must_use]
     pub fn takeover_wait(&self) -> Duration {
         let drift = if broken(&mutant::WAITS_WITHOUT_DRIFT) {

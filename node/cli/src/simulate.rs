@@ -5,8 +5,8 @@
 //!   Keys: names, sizes, loads ────────────────────────────┴─> run(strategy) ──> Outcome
 //! ```
 //!
-//! A [`StrategyOutcome`] says how even the cluster is and how much moved. Doyen's own strategies run
-//! its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
+//! A [`StrategyOutcome`] says how even the cluster is and how much moved. Doyen's own strategies
+//! run its own code: the planner of production drives `fixed`, and [`doyen_placement::ring`] drives
 //! `ring`. So a prediction says what a cluster does. The other strategies are for comparison.
 //!
 //! The flags, the files, the clock that measures look-ups, and the printed text are here too.

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A command is a row ([`Description`]) in the file of its family, and nothing else says anything
-//! of it. Its `parse` makes an [`Action`](operation::Action) of its arguments. Several commands share
-//! one action, as `INCR` and `DECRBY` do. What an action may do and cost is its
+//! of it. Its `parse` makes an [`Action`](operation::Action) of its arguments. Several commands
+//! share one action, as `INCR` and `DECRBY` do. What an action may do and cost is its
 //! [`Footprint`](operation::Footprint). If a name has a bar, the row is that of a subcommand:
 //! `object|freq` is `OBJECT FREQ`.
 //!

@@ -262,8 +262,8 @@ fn a_reply_is_bounded_in_size_and_depth() {
     assert!(matches!(nested, Reply::Array(_)), "{nested:?}");
 }
 
-/// The time to compile is that of each time: a script that grew after it had been passed was refused
-/// as one that takes long to compile.
+/// The time to compile is that of each time: a script that grew after it had been passed was
+/// refused as one that takes long to compile.
 #[test]
 fn a_script_that_grows_late_is_compiled_again() {
     let limits = Limits {

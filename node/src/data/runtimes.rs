@@ -2,7 +2,8 @@
 //!
 //! A task that is woken from a thread outside of its runtime costs a lock of the runtime, and a
 //! system call if the runtime runs on one thread. From a task of the same runtime it costs neither.
-//! So if several callers of a runtime are answered at once, one task there is woken, and wakes them.
+//! So if several callers of a runtime are answered at once, one task there is woken, and wakes
+//! them.
 //!
 //! ```text
 //!   answers of a pass ──> wakers of one runtime ── give ──> a task on it ──> callers

@@ -1,4 +1,5 @@
-//! Commands that do much with few bytes keep no thread busy for so long that its node counts as dead.
+//! Commands that do much with few bytes keep no thread busy for so long that its node counts as
+//! dead.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -32,9 +33,9 @@ fn too_much(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(text) if text.starts_with("ERR too much work"))
 }
 
-/// Regression: 100 `SINTERCARD` in one `EXEC`, 1,500 `BITCOUNT`, or one large `SUNIONSTORE` kept the
-/// thread of the primary busy for seconds. The members expelled it, and the next primary was given
-/// the same.
+/// Regression: 100 `SINTERCARD` in one `EXEC`, 1,500 `BITCOUNT`, or one large `SUNIONSTORE` kept
+/// the thread of the primary busy for seconds. The members expelled it, and the next primary was
+/// given the same.
 #[test]
 fn operations_that_do_too_much_are_refused_and_expel_no_node() {
     let cluster = Cluster::of(BINARY, 3);

@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// Most lines of a function, with its head.
 const LINES_MAX: usize = 120;
-/// The files of the engine in which a primary executes operations, and most lines of their functions.
+/// The files of the engine in which a primary executes operations, and most lines of their
+/// functions.
 const EXECUTION: [&str; 2] = ["shard/execute.rs", "role/one_key.rs"];
 const EXECUTION_LINES_MAX: usize = 80;
 /// Functions that are longer still.

@@ -6,8 +6,8 @@
 //!                                       the change goes into the store and the log
 //! ```
 //! Most writes find nothing in their way, and take all steps as they arrive
-//! ([`Slot::write_at_once`]). Any other operation becomes a call, which takes the same steps when it
-//! may, and between them waits or makes room (`Context::step`).
+//! ([`Slot::write_at_once`]). Any other operation becomes a call, which takes the same steps when
+//! it may, and between them waits or makes room (`Context::step`).
 
 use crate::command::action;
 use crate::command::idle;
@@ -147,8 +147,8 @@ pub(crate) enum Barred {
     Short(Room, usize),
     /// It is refused.
     Refused(Failure),
-    /// The collection is read in pages, as of this time of the partition's clock. Its first page may
-    /// be answered once this sequence is committed.
+    /// The collection is read in pages, as of this time of the partition's clock. Its first page
+    /// may be answered once this sequence is committed.
     Paged(u64, u64),
 }
 
@@ -262,17 +262,17 @@ impl Slot {
 }
 
 impl Held {
-    /// Whether operations are answered here yet. After a reset the partition is empty, while the old
-    /// primary may still serve the former contents: nothing is answered before its lease is over. If
-    /// the log has entries, this member was a copy, and the old primary acknowledges nothing without
-    /// it. So reads may be answered.
+    /// Whether operations are answered here yet. After a reset the partition is empty, while the
+    /// old primary may still serve the former contents: nothing is answered before its lease is
+    /// over. If the log has entries, this member was a copy, and the old primary acknowledges
+    /// nothing without it. So reads may be answered.
     pub(crate) fn answers(&self, writes: bool) -> bool {
         self.lead()
             .is_some_and(|lead| lead.open || !writes && self.log.last() != 0)
     }
 
-    /// Finds out what an operation answers and changes, within a budget. Only what is overdue of its key may be
-    /// deleted by this.
+    /// Finds out what an operation answers and changes, within a budget. Only what is overdue of
+    /// its key may be deleted by this.
     ///
     /// # Errors
     /// It is not executed now.

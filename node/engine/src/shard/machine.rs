@@ -156,9 +156,9 @@ impl Shard {
     }
 
     /// Writes a key without conditions, as `submit` does, if nothing is in its way: this thread
-    /// leads, and nothing waits there. So the commonest write needs no operation of its own: key and
-    /// value are copied once, into the entry. If it returns false, nothing happened, and the write
-    /// must be submitted. `token` is called if the write happens.
+    /// leads, and nothing waits there. So the commonest write needs no operation of its own: key
+    /// and value are copied once, into the entry. If it returns false, nothing happened, and the
+    /// write must be submitted. `token` is called if the write happens.
     pub fn set(
         &mut self,
         now: Time,

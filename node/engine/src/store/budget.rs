@@ -3,12 +3,12 @@
 //! The bytes of an operation do not say how long it takes: some words may name sets of a million
 //! members, or count the bits of a large value a thousand times. A thread that is busy for a second
 //! silences its node (rule 12), and the callers would then ask the next primary for the same. So
-//! what reads and writes keys counts what it touches, and stops once that is too much. The operation
-//! is refused whole.
+//! what reads and writes keys counts what it touches, and stops once that is too much. The
+//! operation is refused whole.
 //!
-//! The work is counted in bytes, as that of a pass is: a million is about a millisecond. How long it
-//! takes depends on the machine and on the build. So after the first milliseconds a clock is read
-//! now and then, if the shard has one. The simulation has none.
+//! The work is counted in bytes, as that of a pass is: a million is about a millisecond. How long
+//! it takes depends on the machine and on the build. So after the first milliseconds a clock is
+//! read now and then, if the shard has one. The simulation has none.
 
 use doyen_gossip::Time;
 use std::cell::Cell;

@@ -1,8 +1,8 @@
 //! What one operation may do while all others wait.
 //!
 //! A person who attacked Doyen named sets of 131,000 members a hundred times in one `EXEC`, and
-//! counted the bits of a value of 15 MiB 1,500 times. The thread of the primary was busy for seconds,
-//! its node was expelled, and the resent operation did the same to the next primary.
+//! counted the bits of a value of 15 MiB 1,500 times. The thread of the primary was busy for
+//! seconds, its node was expelled, and the resent operation did the same to the next primary.
 
 use super::*;
 use crate::command::{Arguments, COMMANDS, Request};

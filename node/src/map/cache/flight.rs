@@ -389,8 +389,8 @@ mod tests {
         operation(cached::claim_for([id; 16], LONG, Duration::ZERO))
     }
 
-    /// The claim is granted, and its answer is under way when the time of the load is over. With it,
-    /// no caller would load the entry for the rest of its lease.
+    /// The claim is granted, and its answer is under way when the time of the load is over. With
+    /// it, no caller would load the entry for the rest of its lease.
     #[tokio::test]
     async fn a_claim_that_is_granted_as_its_load_gives_up_is_given_back() {
         let node = doorless(1);

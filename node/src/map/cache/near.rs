@@ -94,8 +94,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
 }
 
 impl<K, V> OpenNearCache<K, V> {
-    /// How many copies are kept, about; 10,000 by default. Which ones is decided by how often and how
-    /// recently they are read (S3-FIFO).
+    /// How many copies are kept, about; 10,000 by default. Which ones is decided by how often and
+    /// how recently they are read (S3-FIFO).
     pub const fn capacity(mut self, entries: u64) -> Self {
         self.capacity = entries;
         self
