@@ -142,11 +142,7 @@ fn character(rest: &str) -> Option<usize> {
 /// The code without modules that only tests have.
 fn without_tests(code: &str) -> String {
     let mut code = code.to_owned();
-    let only_tests = [
-        "#[cfg(test)]\nmod ",
-        "#[cfg(all(test, feature = \"\"))]\nmod ",
-    ];
-    while let Some(begin) = only_tests.iter().find_map(|only| code.find(only)) {
+    while let Some(begin) = module_of_tests(&code) {
         let block = code[begin..].find('{').map(|at| begin + at);
         let line = code[begin..].find(';').map(|at| begin + at);
         let end = match (block, line) {
@@ -158,6 +154,21 @@ fn without_tests(code: &str) -> String {
         code.replace_range(begin..=end, "");
     }
     code
+}
+
+/// Where the first module begins that only tests have, whoever may name it.
+fn module_of_tests(code: &str) -> Option<usize> {
+    let only_tests = ["#[cfg(test)]\n", "#[cfg(all(test, feature = \"\"))]\n"];
+    let is_module = |item: &str| {
+        let head = item.split(['{', ';', '\n']).next().unwrap_or(item);
+        let before = head.split_once("mod ").map(|(before, _)| before);
+        before.is_some_and(|before| before.is_empty() || before.starts_with("pub"))
+    };
+    let begins = only_tests.iter().flat_map(|only| {
+        let all = code.match_indices(only);
+        all.filter(|(at, only)| is_module(&code[at + only.len()..]))
+    });
+    begins.map(|(at, _)| at).min()
 }
 
 /// Where the first bracket of this code is closed.
@@ -325,7 +336,8 @@ fn the_shard_and_its_context_are_taught_in_their_room_alone() {
 fn an_import_that_runs_up_is_found() {
     let text = "//! crate::shard::Comment\nuse crate::{shard::machine::Shard as S, value::{self, a}};\n\
                 fn f() { let c = '\\''; let t = \"crate::shard::Text\"; super::super::role::g(c); }\n\
-                #[cfg(test)]\nmod tests {\n use crate::shard::Test;\n}\n";
+                #[cfg(test)]\nmod tests {\n use crate::shard::Test;\n}\n\
+                #[cfg(test)]\npub(super) mod more {\n use crate::role::Test;\n}\n";
     let mut sources: Sources = [
         "value",
         "value/a",
