@@ -92,9 +92,11 @@ impl Pair {
 
     /// These keys come next.
     pub(crate) fn warm(&mut self, keys: &[Bytes]) {
-        let keys = keys.iter();
-        self.primary
-            .warm(keys.map(|key| (KeyspaceId(0), MapId(0), &**key, &[][..])));
+        self.primary.warm(
+            KeyspaceId(0),
+            MapId(0),
+            keys.iter().map(|key| (&**key, &[][..])),
+        );
     }
 
     /// The bytes that the primary has for its copy.

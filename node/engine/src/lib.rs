@@ -46,7 +46,6 @@ pub use role::partitions::Partitions;
 pub use role::recovery::{KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
 pub use role::spans::{Serve, Span};
 pub use role::stats::Stats;
-pub use role::streaming::WARM_LEAST;
 pub use role::subscriber::Subscriber;
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]

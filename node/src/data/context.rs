@@ -17,7 +17,7 @@ use doyen_engine::grants::Refusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
     AskedSubscribers, CountQuestion, Counted, Filter, Lane, Limits, Malformed, OpenCaller,
-    Patience, Publication, Shard, SubscriptionId, Told, WARM_LEAST,
+    Patience, Publication, Shard, SubscriptionId, Told,
 };
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
@@ -368,16 +368,6 @@ impl<D: Door> Context<D> {
         if ahead != self.ahead {
             self.ahead = ahead;
             self.shard.set_ahead(self.now, ahead);
-        }
-    }
-
-    /// Loads what these callers in other threads ask for.
-    pub(super) fn warm<'a>(&self, calls: impl ExactSizeIterator<Item = &'a Left>) {
-        if calls.len() >= WARM_LEAST {
-            self.shard.warm(calls.filter_map(|left| match &left.ask {
-                Ask::Execute(Work::Key(op)) => Some((op.keyspace, op.map, &*op.key, &[][..])),
-                Ask::Execute(_) | Ask::Wait(_) | Ask::Leave => None,
-            }));
         }
     }
 

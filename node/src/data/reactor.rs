@@ -39,8 +39,6 @@ const DOOR_FROM: usize = 2;
 const EVENTS_MAX: usize = 256;
 /// Limit of operations of other threads in one pass.
 const BATCH_MAX: usize = 512;
-/// Operations of other threads for which memory is loaded together.
-const WARM_MAX: usize = 64;
 /// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
@@ -250,15 +248,8 @@ impl<S: DoorSockets> Reactor<S> {
             self.watching.asked(Instant::now());
         }
         let context = &mut self.core.context;
-        let mut turn = self.calls.len().min(BATCH_MAX);
-        while turn > 0 {
-            // What is loaded for many more would have left the cache before its turn.
-            let count = turn.min(WARM_MAX);
-            context.warm(self.calls.range(..count));
-            for left in self.calls.drain(..count) {
-                context.submit_left(left);
-            }
-            turn -= count;
+        for left in self.calls.drain(..self.calls.len().min(BATCH_MAX)) {
+            context.submit_left(left);
         }
         self.more |= !self.calls.is_empty();
         for message in messages {

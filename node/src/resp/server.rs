@@ -22,7 +22,6 @@ use crate::data::door::{self, DoorSockets};
 use crate::net::{grow, keepalive};
 use crate::seldom::{A_MINUTE, Seldom};
 use bytes::{Bytes, BytesMut};
-use doyen_engine::WARM_LEAST;
 use doyen_gossip::Time;
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -45,6 +44,8 @@ const PASS_WORK_MAX: usize = 4 << 20;
 /// there was no time come first in the next pass.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
+/// With this many commands, it pays to load the entries of their keys beforehand.
+const WARM_LEAST: usize = 3;
 /// The entries of longer keys are not loaded beforehand.
 const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
@@ -344,9 +345,8 @@ impl DoorSockets for Clients {
             let keys = turn
                 .iter()
                 .filter_map(|at| self.all.get(*at))
-                .flat_map(ServedClient::keys)
-                .map(|(key, field)| (cluster::KEYSPACE, MapId(0), key, field));
-            context.shard().warm(keys);
+                .flat_map(ServedClient::keys);
+            context.shard().warm(cluster::KEYSPACE, MapId(0), keys);
         }
         let mut bytes = 0;
         for next in 0..turn.len() {

@@ -52,13 +52,6 @@ pub(crate) struct Dedup {
 }
 
 impl Dedup {
-    /// Reads a little of it, so that it is loaded (`Slots::touch`).
-    pub(crate) fn touch(&self) -> u64 {
-        let last = |origin: &Origin| origin.applied.back().map_or(0, |(n, ..)| *n);
-        let origins = self.origins.values();
-        origins.fold(0, |sum, origin| sum ^ origin.finished ^ last(origin))
-    }
-
     /// What is known of this operation.
     pub(crate) fn known(&self, id: OpId) -> Known {
         let Some(origin) = self.origins.get(&id.origin) else {

@@ -310,13 +310,6 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Reads a little of it, so that it is loaded (`Slots::touch`).
-    pub(crate) fn touch(&self) -> u64 {
-        let sent = self.sent.front().map_or(0, |call| call.n ^ call.until.0);
-        let waiting = self.waiting.front().map_or(0, |executed| executed.seq);
-        sent ^ waiting ^ (self.parked.len() + self.unfinished.len()) as u64
-    }
-
     /// A local operation begins.
     pub(crate) fn begin(&mut self, n: u64) {
         self.unfinished.push_back((n, false));

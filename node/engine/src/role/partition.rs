@@ -72,13 +72,6 @@ impl Slot {
         }
     }
 
-    /// Reads a little of it, so that it is loaded (`Slots::touch`).
-    pub(crate) fn touch(&self) -> u64 {
-        let rules = u64::from(self.at.partition.0) ^ u64::from(self.still);
-        let epoch = self.installed.as_ref().map_or(0, |a| a.epoch.0);
-        rules ^ epoch ^ self.calls.touch()
-    }
-
     /// The rules of its keyspace.
     pub(crate) const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
         (
@@ -247,19 +240,6 @@ impl Held {
             Role::Primary(primary) => Some(primary),
             Role::Follower(_) => None,
         }
-    }
-
-    /// Reads a little of it, so that it is loaded (`Slots::touch`).
-    pub(crate) fn touch(&self) -> u64 {
-        let links = self.lead().map_or(0, |lead| lead.links.len() as u64);
-        links ^ self.epoch.0 ^ self.log.last() ^ self.log.committed() ^ self.store.bytes() as u64
-    }
-
-    /// The same of what it refers to.
-    pub(crate) fn touch_parts(&self) -> u64 {
-        let links = self.lead().into_iter().flat_map(|lead| lead.links.values());
-        let links = links.fold(0, |sum, link| sum ^ link.acked ^ u64::from(link.required));
-        links ^ self.dedup.touch()
     }
 
     /// The members with the copies that a write must reach.

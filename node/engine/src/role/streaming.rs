@@ -16,8 +16,8 @@ use std::time::Duration;
 
 /// About how many bytes of values and frames one `receive` handles: a few milliseconds of work.
 pub(crate) const RECEIVE_WORK_MAX: usize = 4 << 20;
-/// With this many frames or operations, it pays to load beforehand what they touch.
-pub const WARM_LEAST: usize = 3;
+/// With this many frames, it pays to load what they look up beforehand.
+const WARM_LEAST: usize = 3;
 /// The work of a frame besides its bytes.
 const FRAME_WORK: usize = 512;
 
@@ -49,30 +49,7 @@ impl Slot {
 }
 
 impl Slots {
-    /// Loads what operations, entries, acks and replies touch of these partitions. Each lies in
-    /// several places of memory. If they are loaded one after the other, that takes longer than the
-    /// work itself; those of a group arrive together.
-    pub(crate) fn touch(&self, mut places: impl Iterator<Item = PartitionRef>) {
-        loop {
-            let mut group = [None; WARM_GROUP];
-            let mut count = 0;
-            for (place, at) in group.iter_mut().zip(&mut places) {
-                *place = self.get(at);
-                count += 1;
-            }
-            let slots = || group.iter().flatten();
-            let mut sum = slots().fold(0, |sum, slot| sum ^ slot.touch());
-            let held = || slots().filter_map(|slot| slot.held.as_deref());
-            sum ^= held().fold(0, |sum, held| sum ^ held.touch());
-            sum ^= held().fold(0, |sum, held| sum ^ held.touch_parts());
-            std::hint::black_box(sum);
-            if count < WARM_GROUP {
-                return;
-            }
-        }
-    }
-
-    /// Loads what these frames will touch and look up.
+    /// Loads what these frames will look up.
     pub(crate) fn warm_batch(&self, batch: &VecDeque<Frame>) {
         let entries = |frame: &Frame| {
             if let Frame::Append { entries, .. } = frame {
@@ -84,10 +61,6 @@ impl Slots {
         if batch.iter().map(entries).sum::<usize>() < WARM_LEAST {
             return;
         }
-        self.touch(batch.iter().filter_map(|frame| match frame {
-            Frame::Reply { at, .. } => Some(*at),
-            _ => None,
-        }));
         let keys = batch.iter().flat_map(|frame| {
             let (head, entries) = match frame {
                 Frame::Append { head, entries } => (Some(head.at), &entries[..]),
@@ -118,31 +91,22 @@ impl Slots {
         self.warm_lookups(keys);
     }
 
-    /// Loads these keys, the fields that are not empty, and what a write touches of their
-    /// partitions.
+    /// Loads these keys, and the fields that are not empty.
     pub(crate) fn warm_lookups<'a>(
         &self,
-        mut keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])>,
+        keys: impl Iterator<Item = (PartitionRef, MapId, &'a [u8], &'a [u8])>,
     ) {
-        loop {
-            let mut group = [None; WARM_GROUP];
-            let mut count = 0;
-            for (place, key) in group.iter_mut().zip(&mut keys) {
-                *place = Some(key);
-                count += 1;
+        // Finding the partitions of all keys once more would cost more than this list.
+        let mut fields = Vec::new();
+        Index::warm(keys.filter_map(|(at, map, key, field)| {
+            let store = &self.get(at)?.held.as_ref()?.store;
+            if !field.is_empty() {
+                fields.push((store, map, key, field));
             }
-            let keys = || group.iter().copied().flatten();
-            self.touch(keys().map(|(at, ..)| at));
-            let store = |at| Some(&self.get(at)?.held.as_ref()?.store);
-            Index::warm(keys().filter_map(|(at, map, key, _)| store(at)?.lookup(map, key)));
-            let rows = keys().filter(|(.., field)| !field.is_empty());
-            Index::warm(
-                rows.filter_map(|(at, map, key, field)| store(at)?.lookup_row(map, key, field)),
-            );
-            if count < WARM_GROUP {
-                return;
-            }
-        }
+            store.lookup(map, key)
+        }));
+        let rows = fields.into_iter();
+        Index::warm(rows.filter_map(|(store, map, key, field)| store.lookup_row(map, key, field)));
     }
 
     /// A member accepts operations: calls that were parked for it are sent, once the time was read

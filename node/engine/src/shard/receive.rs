@@ -11,7 +11,6 @@ use crate::role::streaming::{Lagging, RECEIVE_WORK_MAX};
 use crate::role::threads;
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::store::index::WARM_GROUP;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Forwarded, Frame};
 use crate::wire::peers;
@@ -198,14 +197,20 @@ impl Shard {
         }
     }
 
-    /// Announces which keys will be looked up next, with the fields that are not empty. One lookup
-    /// waits for memory several times. Together, many wait hardly longer than one.
-    pub fn warm<'a>(&self, keys: impl Iterator<Item = (KeyspaceId, MapId, &'a [u8], &'a [u8])>) {
+    /// Announces which keys of a map will be looked up next, with the fields that are not empty.
+    /// One lookup waits for memory several times. Together, many wait hardly longer than one.
+    pub fn warm<'a>(
+        &self,
+        keyspace: KeyspaceId,
+        map: MapId,
+        keys: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) {
         let tables = &self.cx.host.tables;
-        let keys = keys.filter_map(|(keyspace, map, key, field)| {
-            Some((tables.place(keyspace, map, key)?, map, key, field))
-        });
-        self.slots.warm_lookups(keys);
+        self.slots.warm_lookups(
+            keys.filter_map(|(key, field)| {
+                Some((tables.place(keyspace, map, key)?, map, key, field))
+            }),
+        );
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
@@ -292,17 +297,12 @@ impl Shard {
                     .host
                     .peers
                     .set_headroom(peer, *headroom, *arrived, self.cx.host.now);
-                for group in acks.chunks(WARM_GROUP) {
-                    if group.len() > 1 {
-                        self.slots.touch(group.iter().map(|ack| ack.at));
-                    }
-                    for ack in group {
-                        if let Some(slot) = self.slots.get_mut(ack.at) {
-                            if let Some(mut leading) = slot.leading() {
-                                leading.acked(&mut self.cx.host, ack, peer);
-                            }
-                            self.cx.host.notice(slot);
+                for ack in acks {
+                    if let Some(slot) = self.slots.get_mut(ack.at) {
+                        if let Some(mut leading) = slot.leading() {
+                            leading.acked(&mut self.cx.host, ack, peer);
                         }
+                        self.cx.host.notice(slot);
                     }
                 }
             }
