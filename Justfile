@@ -49,7 +49,7 @@ msrv:
 docs:
     cargo doc --workspace --no-deps --open
 
-# two web services that share a cache (see docs/embedding.md for curl lines)
+# two web services that share a cache (its file has the lines for curl)
 example:
     cargo run --release -p doyen-examples --bin two-services
 
