@@ -24,6 +24,11 @@ porcupine:
     DOYEN_HISTORIES={{justfile_directory()}}/target/histories.json cargo test -p doyen --features testkit --lib histories_are_written_for_porcupine -- --ignored
     cd tests/scripts/porcupine && go run . {{justfile_directory()}}/target/histories.json
 
+# format, and the tests of the state machines alone: half a minute, once they are built
+quick:
+    cargo fmt --all --check
+    cargo test -p doyen-placement -p doyen-gossip -p doyen-engine --lib --tests
+
 # every test
 test:
     cargo test --workspace
