@@ -161,7 +161,7 @@ upgrade:
 
 # writes the bytes of the newest wire version to tests/corpus: only while that version is not released
 corpus VERSION:
-    DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test wire -- --ignored
+    DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test protocol -- --ignored
 
 # It needs redis-server, redis-benchmark and openssl.
 # what TLS and users with many rules cost Redis clients, beside redis-server in the same run

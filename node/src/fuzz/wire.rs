@@ -1,5 +1,5 @@
 //! Samples of everything that travels between processes, as bytes of one wire version: the corpus
-//! that later versions must read. `tests/tests/wire.rs` compares them with the files in
+//! that later versions must read. `tests/tests/protocol/wire.rs` compares them with the files in
 //! `tests/corpus/v*`.
 
 use super::members::id;

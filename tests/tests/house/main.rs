@@ -1,8 +1,9 @@
-//! What the sources must look like.
+//! What the sources and the pages must look like.
 
 mod circles;
 mod citations;
 mod classes;
 mod lengths;
 mod node;
+mod pages;
 mod rooms;

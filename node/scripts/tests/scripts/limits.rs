@@ -1,11 +1,9 @@
 //! What ends a script that takes too much, and that the next script does not notice.
 
-mod common;
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Store, run, run_with};
+use crate::common::{Store, run, run_with};
 use doyen_scripts::{Failure, Interpreter, Limits, Reply, Script};
 
 const LIMITS: Limits = Limits {

@@ -1,8 +1,6 @@
 //! What a script can reach, and what it can leave behind: nothing.
 
-mod common;
-
-use common::{run, run_with, text};
+use crate::common::{run, run_with, text};
 use doyen_scripts::{Failure, Interpreter, Limits, Protocol, Reply, Script};
 
 /// Runs one script after another in the same interpreter, and returns what the last one answers.

@@ -6,10 +6,6 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-// As in the binary, because a simulation allocates much.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Number of seeds in the ordinary test run.
 const SEEDS: u64 = 300;
 

@@ -1,11 +1,9 @@
 //! Scripts that want to break the process: whatever they do, it is an error, and the next script
 //! does not notice.
 
-mod common;
-
 use std::time::Duration;
 
-use common::run_with;
+use crate::common::run_with;
 use doyen_scripts::{Interpreter, Limits, Reply};
 
 const LIMITS: Limits = Limits {

@@ -29,7 +29,7 @@ fn read(version: u16, section: &Section) -> Vec<Sample> {
         .collect()
 }
 
-/// `DOYEN_CORPUS=15 cargo test -p doyen-tests --test wire -- --ignored` writes the files of that
+/// `DOYEN_CORPUS=15 cargo test -p doyen-tests --test protocol -- --ignored` writes the files of that
 /// version. Once it is released, only new lines may be added.
 #[test]
 #[ignore = "writes files"]

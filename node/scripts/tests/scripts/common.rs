@@ -22,7 +22,6 @@ pub(crate) struct Store {
     /// Commands that were called.
     pub(crate) calls: usize,
     /// Runs that began again.
-    #[allow(dead_code)]
     pub(crate) restarts: usize,
 }
 
@@ -215,7 +214,6 @@ fn end_at_panics() {
 }
 
 /// Runs a script over an empty keyspace, with the keys `k1` and `k2` and the given arguments.
-#[allow(dead_code)]
 pub(crate) fn run_with(
     interpreter: &mut Interpreter,
     body: &str,
@@ -239,7 +237,6 @@ pub(crate) fn run_with(
 }
 
 /// Runs a script in an interpreter of its own.
-#[allow(dead_code)]
 pub(crate) fn run(body: &str) -> Reply {
     run_with(
         &mut Interpreter::new(),
@@ -250,7 +247,6 @@ pub(crate) fn run(body: &str) -> Reply {
 }
 
 /// What a script returns as a bulk string, or its error.
-#[allow(dead_code)]
 pub(crate) fn text(body: &str) -> String {
     match run(body) {
         Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

@@ -1,12 +1,10 @@
 //! No script and no text of one holds its thread, whatever it does. What is measured is the time of
 //! this thread's processor, so a busy machine changes nothing.
 
-mod common;
-
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::Store;
+use crate::common::Store;
 use doyen_scripts::{Commands, Failure, Interpreter, Limits, Protocol, Reply, Script};
 use rustix::time::{ClockId, clock_gettime};
 

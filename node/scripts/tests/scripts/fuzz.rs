@@ -1,11 +1,9 @@
 //! Scripts that are put together from fragments: whatever they do, they end within their limits,
 //! and the next script does not notice.
 
-mod common;
-
 use std::cell::RefCell;
 
-use common::run_with;
+use crate::common::run_with;
 use doyen_scripts::{Interpreter, Limits, Reply};
 use proptest::prelude::*;
 use proptest::sample::select;

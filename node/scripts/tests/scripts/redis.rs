@@ -2,15 +2,13 @@
 //!
 //! If redis-server is not installed, or is not of version 7.0, the test says so and ends.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::run_with;
+use crate::common::run_with;
 use doyen_scripts::{Interpreter, Limits, Reply};
 
 /// One script a line. `␤` is a line break.
