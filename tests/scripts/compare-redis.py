@@ -181,6 +181,8 @@ def commands():
                     add("SETUP", f"{name} {key} {when} {given}".strip(), f"TTL {key}")
         for n in NUMBERS + ["9223372036854775", "9223372036854776", "-9223372036854775",
             "-9223372036854776"]:
+            if n == "1" and name == "PEXPIRE":
+                continue  # The reply depends on the server's speed.
             add("SETUP", f"{name} s {n}", "EXISTS s", f"{name} s {n} FOO", f"{name} nosuch {n}")
     # Hashes, and hashes where strings are expected and the other way round.
     fresh = ["DEL h", "HSET h a 1 b two c 3.5 e ''"]
