@@ -44,13 +44,17 @@ impl Subject {
     }
 }
 
-/// Read or write.
+/// What one operation does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// Write.
     Set,
     /// Read.
     Get,
+    /// Count up.
+    Incr,
+    /// Write a field. redis-benchmark writes the fields of one large hash for each master.
+    HSet,
 }
 
 impl Operation {
@@ -60,6 +64,8 @@ impl Operation {
         match self {
             Self::Set => "SET",
             Self::Get => "GET",
+            Self::Incr => "INCR",
+            Self::HSet => "HSET",
         }
     }
 
@@ -69,6 +75,8 @@ impl Operation {
         match self {
             Self::Set => "set",
             Self::Get => "get",
+            Self::Incr => "incr",
+            Self::HSet => "hset",
         }
     }
 }
@@ -167,7 +175,7 @@ impl Case {
 /// All cases, in the order of the table: SET before GET, so that GET finds something.
 #[must_use]
 pub fn all() -> Vec<Case> {
-    use Operation::{Get, Set};
+    use Operation::{Get, HSet, Incr, Set};
     use Subject::{Doyen, DoyenClient, DoyenOneNode, Hazelcast, Olric, Redis};
     let mut cases = Vec::new();
     let mut add = |id: String, title: String, work, subjects: &[Subject], quick, checked| {
@@ -181,20 +189,22 @@ pub fn all() -> Vec<Case> {
         });
     };
     for (clients, pipeline) in [(50, 1), (512, 1), (50, 16), (512, 16)] {
-        for operation in [Set, Get] {
+        let few = clients == 50;
+        let more: &[Operation] = if few { &[Incr, HSet] } else { &[] };
+        for operation in [Set, Get].iter().chain(more).copied() {
+            let plain = matches!(operation, Set | Get);
             let pipelined = if pipeline > 1 {
                 format!(", pipeline {pipeline}")
             } else {
                 String::new()
             };
-            let subjects: &[Subject] = if pipeline > 1 {
-                &[Doyen, Redis, Olric]
-            } else {
-                &[Doyen, Redis, Hazelcast, Olric]
+            let subjects: &[Subject] = match (plain, pipeline) {
+                (false, _) => &[Doyen, Redis],
+                (true, 1) => &[Doyen, Redis, Hazelcast, Olric],
+                (true, _) => &[Doyen, Redis, Olric],
             };
             let id = format!("{}-{clients}-p{pipeline}", operation.id());
             let title = format!("{}, {clients} clients{pipelined}", operation.name());
-            let few = clients == 50;
             add(
                 id,
                 title,
@@ -205,7 +215,7 @@ pub fn all() -> Vec<Case> {
                 },
                 subjects,
                 few || pipeline == 1,
-                few,
+                few && plain,
             );
         }
     }
@@ -314,6 +324,16 @@ mod tests {
                 .iter()
                 .all(|c| c.subjects[0].kind() == Kind::Doyen && c.subjects.len() > 1)
         );
+    }
+
+    #[test]
+    fn counters_and_hashes_are_measured_beside_redis_alone_and_pipelined() {
+        let cases = all();
+        for id in ["incr-50-p1", "incr-50-p16", "hset-50-p1", "hset-50-p16"] {
+            let case = cases.iter().find(|case| case.id == id).expect(id);
+            assert_eq!(case.subjects, [Subject::Doyen, Subject::Redis], "{id}");
+            assert!(case.quick, "{id}");
+        }
     }
 
     #[test]

@@ -486,6 +486,12 @@ mod tests {
             "redis-benchmark -h 127.0.0.1 -p 7380 -c 50 -P 16 -d 100 -r 100000 -n 1000 --cluster \
              -t get"
         );
+        let hashes = RedisBenchmark {
+            operation: Operation::HSet,
+            ..benchmark
+        };
+        let words = hashes.words(Kind::Doyen, at, 1000).join(" ");
+        assert!(words.ends_with("--cluster -t hset"), "{words}");
         let words = benchmark.words(Kind::Olric, at, 1000).join(" ");
         assert!(
             words.ends_with("-n 1000 DM.GET bench key:__rand_int__"),

@@ -93,6 +93,8 @@ another system. Values have {value} bytes.
   knows which member has a key, runs in a JVM of its own, and has as many operations in flight as
   there are clients. All other lines use `doyen bench`, for Olric through all three members, unless
   the line says one node.
+- INCR counts up one of as many counters as there are keys. HSET writes fields of one hash for each
+  master, with as many fields as there are keys.
 - By its own client: one client in one process, with this many operations in flight, one system at a
   time. The clients of Doyen and Hazelcast know which member has a key. Olric's client speaks RESP,
   and `doyen bench` does that for it, on as many connections.
