@@ -102,16 +102,6 @@ move *ARGS:
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures move --binary target/release/doyen {{ARGS}}
 
-# what a second data thread gives a node, compared with one
-threads *ARGS:
-    cargo build --release -p doyen-cli -p doyen-tests
-    target/release/figures threads --binary target/release/doyen {{ARGS}}
-
-# system calls of each operation, as the kernel counts them (as root)
-calls:
-    cargo build --release -p doyen-cli -p doyen-tests
-    target/release/figures calls --binary target/release/doyen
-
 # It takes an hour, and writes a report into docs/notes. `just bench quick` takes ten minutes.
 # Doyen beside Redis Cluster, Hazelcast and Olric in one run
 bench MODE="full" *ARGS:
@@ -130,11 +120,6 @@ bench-check *ARGS:
 scale NODES="3,10,30,50,100":
     cargo build --release -p doyen-cli -p doyen-tests
     target/release/figures scale --nodes {{NODES}} --binary target/release/doyen
-
-# which members are taken for dead while other processes want every core
-load MINUTES="10" NODES="3":
-    cargo build --release -p doyen-cli -p doyen-tests
-    target/release/figures load --minutes {{MINUTES}} --nodes {{NODES}} --binary target/release/doyen
 
 # It starts a redis-server, if one is installed.
 # what a program that embeds a node pays, beside moka, bare QUIC and redis-rs in one run

@@ -6,19 +6,15 @@
 //! drives them through the native client, and [`witness`] judges what contending clients saw.
 //!
 //! [`mod@bench`] measures Doyen beside other systems. [`scale`] measures what a cluster costs as it
-//! grows, [`starve`] which members are taken for dead when cores are scarce, [`stall`] how long a
-//! cluster stalls, [`calls`] system calls by operation, [`large`] the longest passes with the
-//! largest values, and [`threads`] what several data threads give a node.
+//! grows, [`stall`] how long a cluster stalls, and [`moving`] what clients notice of moves.
 //!
 //! [`runbook`] types what docs/operations.md says. [`fuzz`] gives every decoder what a peer should
 //! not send.
 
 pub mod bench;
-pub mod calls;
 pub mod cluster;
 pub mod fuzz;
 pub mod journal;
-pub mod large;
 pub mod load;
 pub mod moving;
 pub mod mutants;
@@ -31,8 +27,6 @@ pub mod runbook;
 pub mod scale;
 pub mod sim;
 pub mod stall;
-pub mod starve;
-pub mod threads;
 pub mod witness;
 
 pub use doyen::testkit::linear;

@@ -198,60 +198,6 @@ enum What {
         )]
         options: String,
     },
-    /// The longest passes with the largest values
-    Large {
-        /// Bytes of each value
-        #[arg(long, value_name = "N", default_value_t = 16 << 20)]
-        bytes: usize,
-        /// Number of values
-        #[arg(long, value_name = "N", default_value_t = 24, value_parser = at_least_one())]
-        keys: u64,
-    },
-    /// System calls by operation, as the kernel counts them (as root)
-    Calls,
-    /// What a second data thread gives a node, compared with one
-    Threads {
-        /// Number of threads to compare with one
-        #[arg(
-            long,
-            value_name = "N",
-            default_value_t = 2,
-            value_parser = clap::value_parser!(u8).range(2..=16)
-        )]
-        threads: u8,
-        /// Number of pairs of runs
-        #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
-        rounds: u64,
-        /// Seconds of a run
-        #[arg(long, value_name = "S", default_value_t = 3, value_parser = at_least_one())]
-        seconds: u64,
-        /// Measure only this part
-        #[arg(long, value_name = "PART", value_parser = ["shared", "bound"])]
-        only: Option<String>,
-    },
-    /// Which members are taken for dead while other processes want every core
-    Load {
-        /// Number of members
-        #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
-        nodes: u64,
-        /// Minutes that this takes
-        #[arg(long, value_name = "M", default_value_t = 10.0)]
-        minutes: f64,
-        /// Number of processes that only burn processor time; one for each core if not given
-        #[arg(long, value_name = "N")]
-        burners: Option<usize>,
-        /// Flags for every node, such as "--silence-max 2s"
-        #[arg(
-            long,
-            value_name = "FLAGS",
-            default_value = "",
-            allow_hyphen_values = true
-        )]
-        options: String,
-    },
-    /// One such process; `load` starts it
-    #[command(hide = true)]
-    Spin,
 }
 
 #[derive(Debug, Args)]
@@ -292,7 +238,7 @@ fn words(options: &str) -> Vec<String> {
 
 fn main() -> ExitCode {
     let Options { what, binary } = doyen_cli::parse();
-    if !matches!(what, What::Spin) && !std::path::Path::new(&binary).is_file() {
+    if !std::path::Path::new(&binary).is_file() {
         eprintln!(
             "figures: {binary} does not exist; build it with \
              cargo build --release -p doyen-cli, or name another with --binary"
@@ -375,42 +321,6 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         }
-        What::Large { bytes, keys } => doyen_tests::large::run(&binary, bytes, keys as usize),
-        What::Calls => {
-            if let Err(why) = doyen_tests::calls::run(&binary) {
-                eprintln!("{why}");
-                return ExitCode::FAILURE;
-            }
-        }
-        What::Threads {
-            threads,
-            rounds,
-            seconds,
-            only,
-        } => {
-            doyen_tests::threads::run(&doyen_tests::threads::Plan {
-                binary,
-                threads,
-                rounds: rounds as usize,
-                seconds,
-                only,
-            });
-        }
-        What::Load {
-            nodes,
-            minutes,
-            burners,
-            options,
-        } => doyen_tests::starve::run(&doyen_tests::starve::Plan {
-            binary,
-            nodes: nodes as usize,
-            span: Duration::from_secs_f64(minutes.max(0.0) * 60.0),
-            options: words(&options),
-            burners: burners.unwrap_or_else(|| {
-                std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
-            }),
-        }),
-        What::Spin => doyen_tests::starve::spin(),
     }
     ExitCode::SUCCESS
 }
