@@ -146,44 +146,20 @@ impl Keyspace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Epoch, KeyspaceId, Lineage, MemberId};
-    use crate::table::{Eviction, OnLoss, Partition, Replica, ReplicaState, Reshaping};
+    use crate::id::MemberId;
+    use crate::table::Partition;
     use crate::tags::Tags;
     use std::sync::Arc;
 
     #[test]
     fn keys_with_a_tag_are_in_one_partition_and_others_are_not_looked_for() {
-        let partition = |id| {
-            let replicas = vec![Replica {
-                member: MemberId(16),
-                state: ReplicaState::InSync,
-            }];
-            let (epoch, lineage) = (Epoch(1), Lineage(1));
-            Arc::new(Partition {
-                id: PartitionId(id),
-                replicas,
-                epoch,
-                since: epoch,
-                lineage,
-                goal: None,
-                from: Vec::new(),
-            })
-        };
+        let partition = |id| Arc::new(Partition::new(PartitionId(id), [MemberId(16)]));
         let mut keyspace = Keyspace {
-            id: KeyspaceId(0),
             name: "k".into(),
-            mode: Mode::Fixed { partitions: 16 },
-            division: Division::Slots,
-            backups: 0,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            default_ttl_ms: None,
-            eviction: Eviction::None,
             ordered: true,
             tags: Tags::Zero,
-            rules: Vec::new(),
             partitions: (0..16).map(partition).collect(),
-            reshaping: Reshaping::default(),
+            ..Keyspace::fixed(16, 0)
         };
         let within = |keyspace: &Keyspace, from: &str, to: &str| {
             keyspace.partitions_within(MapId(0), from.as_bytes(), to.as_bytes())

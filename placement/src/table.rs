@@ -24,7 +24,7 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
-use crate::level::{self, LIMITS_RAISED};
+use crate::level::{self, LEVELS, LIMITS_RAISED};
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
@@ -545,6 +545,24 @@ pub struct WantedMap {
 }
 
 /// Written by hand, without the key: `Table::name` adds it.
+impl Member {
+    /// A live data member of the default weight, before the coordinator gives it an age.
+    #[must_use]
+    pub fn new(id: MemberId, name: impl Into<String>, addresses: Addresses) -> Self {
+        Self {
+            id,
+            age: Age(0),
+            name: name.into(),
+            role: Role::Data,
+            state: MemberState::Live,
+            addresses,
+            location: Location::default(),
+            weight: 100,
+            vote_key: None,
+        }
+    }
+}
+
 impl Hash for Member {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -651,6 +669,20 @@ impl Hash for Addresses {
 }
 
 impl Addresses {
+    /// The addresses of a member with one data thread and no ports for clients.
+    #[must_use]
+    pub const fn new(control: SocketAddr, data: SocketAddr) -> Self {
+        Self {
+            control,
+            data,
+            resp: None,
+            resp_cluster: None,
+            http: None,
+            further: Vec::new(),
+            hostname: None,
+        }
+    }
+
     /// How many data threads the member has: 1 to `THREADS_MAX`, in a valid table.
     #[must_use]
     pub fn threads(&self) -> u8 {
@@ -691,6 +723,24 @@ impl Addresses {
 }
 
 impl Partition {
+    /// A partition in its first epoch. These members hold it in sync, the primary first.
+    #[must_use]
+    pub fn new(id: PartitionId, in_sync: impl IntoIterator<Item = MemberId>) -> Self {
+        let replica = |member| Replica {
+            member,
+            state: ReplicaState::InSync,
+        };
+        Self {
+            id,
+            replicas: in_sync.into_iter().map(replica).collect(),
+            epoch: Epoch(1),
+            since: Epoch(1),
+            lineage: Lineage(1),
+            goal: None,
+            from: Vec::new(),
+        }
+    }
+
     /// The primary.
     #[must_use]
     pub fn primary(&self) -> MemberId {
@@ -729,6 +779,27 @@ impl Reshape {
 }
 
 impl Keyspace {
+    /// The keyspace `default` with a fixed number of partitions, before the first assignment.
+    #[must_use]
+    pub fn fixed(partitions: u16, backups: u8) -> Self {
+        Self {
+            id: KeyspaceId(0),
+            name: "default".into(),
+            mode: Mode::Fixed { partitions },
+            division: Division::Slots,
+            backups,
+            min_in_sync: 1,
+            on_loss: OnLoss::Wait,
+            default_ttl_ms: None,
+            eviction: Eviction::None,
+            ordered: false,
+            tags: Tags::default(),
+            rules: Vec::new(),
+            partitions: Vec::new(),
+            reshaping: Reshaping::default(),
+        }
+    }
+
     /// The partition of this id.
     #[must_use]
     pub fn partition(&self, id: PartitionId) -> Option<&Arc<Partition>> {
@@ -766,6 +837,37 @@ impl Keyspace {
 }
 
 impl Table {
+    /// A table of these members, from the oldest to the youngest, with this keyspace as it is: for
+    /// tests and benchmarks.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_test(members: impl IntoIterator<Item = Member>, keyspace: Keyspace) -> Self {
+        let aged = (1..).zip(members).map(|(age, member)| Member {
+            age: Age(age),
+            ..member
+        });
+        let members: Vec<Arc<Member>> = aged.map(Arc::new).collect();
+        let settings = Settings::default();
+        let voters = members.iter().map(|member| member.id);
+        Self {
+            level: LEVELS.1,
+            annex: Arc::default(),
+            cluster: ClusterId(7),
+            order_key: OrderKey(7),
+            term: Term(1),
+            version: Version(1),
+            voters: voters.take(settings.voters_max.into()).collect(),
+            settings,
+            next_age: Age(members.len() as u64 + 1),
+            members,
+            next_keyspace: keyspace.id.next(),
+            keyspaces: vec![keyspace],
+            maps: Vec::new(),
+            next_map: MapId(1),
+            access: Arc::default(),
+        }
+    }
+
     /// The name of this table. Computing it goes through the whole table, so keep the name if it is
     /// needed often.
     #[must_use]

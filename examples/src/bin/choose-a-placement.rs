@@ -15,8 +15,7 @@
 use doyen_placement::planner;
 use doyen_placement::ring::{Ring, allocate};
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads, Location, MapId,
-    Member, MemberId, MemberState, Mode, OnLoss, Reshaping, Role, Settings, Tags, Token,
+    Addresses, Age, ClusterId, Keyspace, Loads, MapId, Member, MemberId, Settings, Token,
 };
 use std::sync::Arc;
 
@@ -88,46 +87,20 @@ fn moved_on_a_ring() -> f64 {
 
 /// One copy of everything, because the classic comparison knows no backups.
 fn keyspace() -> Keyspace {
-    Keyspace {
-        id: KeyspaceId(0),
-        name: "default".into(),
-        mode: Mode::Fixed {
-            partitions: PARTITIONS,
-        },
-        division: Division::Slots,
-        backups: 0,
-        min_in_sync: 1,
-        on_loss: OnLoss::Wait,
-        rules: Vec::new(),
-        default_ttl_ms: None,
-        eviction: Eviction::None,
-        ordered: false,
-        tags: Tags::default(),
-        partitions: Vec::new(),
-        reshaping: Reshaping::default(),
-    }
+    Keyspace::fixed(PARTITIONS, 0)
 }
 
 fn node(number: u8) -> Member {
     Member {
-        // The lowest four bits of an id are for threads.
-        id: MemberId(u64::from(number) << 4),
         age: Age(number.into()),
-        name: format!("node{number}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: ([10, 0, 0, number], 7400).into(),
-            data: ([10, 0, 0, number], 7401).into(),
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
+        ..Member::new(
+            MemberId(u64::from(number) << 4),
+            format!("node{number}"),
+            Addresses::new(
+                ([10, 0, 0, number], 7400).into(),
+                ([10, 0, 0, number], 7401).into(),
+            ),
+        )
     }
 }
 

@@ -9,14 +9,15 @@ use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::access::AccessChange;
+use doyen_placement::level::LEVELS;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
     BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, Age, BranchId, ClusterId, Epoch, Loads, Location, MapEntry, MapId, MapWish, Member,
-    MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers, Settings, Table, TableName,
-    VoteKey, WantedMap,
+    Addresses, Age, BranchId, ClusterId, Epoch, Keyspace, Loads, Location, MapEntry, MapId,
+    MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers, Settings,
+    Table, TableName, VoteKey, WantedMap,
 };
 use std::fmt;
 use std::net::SocketAddr;
@@ -82,7 +83,7 @@ pub struct AgreementConfig {
     /// The settings of the first table, if this node writes it.
     pub settings: Settings,
     /// The keyspace `default` of the first table, if this node writes it. Its partitions are empty.
-    pub default_keyspace: doyen_placement::Keyspace,
+    pub default_keyspace: Keyspace,
     /// The durations of the protocol.
     pub timing: Timing,
     /// What the node tells people about a problem.
@@ -100,6 +101,33 @@ pub struct AgreementConfig {
 }
 
 impl AgreementConfig {
+    /// A data member at this address, with 16 partitions and no seed: for simulations and tests,
+    /// which must replay exactly.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_test(id: MemberId, name: impl Into<String>, control: SocketAddr) -> Self {
+        Self {
+            range_bytes_max: 64 << 20,
+            id,
+            name: name.into(),
+            role: Role::Data,
+            addresses: Addresses::new(control, control),
+            location: Location::default(),
+            weight: 100,
+            drained: false,
+            seeds: Seeds::default(),
+            expect: None,
+            settings: Settings::default(),
+            default_keyspace: Keyspace::fixed(16, 1),
+            timing: Timing::default(),
+            explain: Explain::default(),
+            order_key: OrderKey(7),
+            level_max: LEVELS.1,
+            signing_seed: SigningSeed::of_test(id.0),
+            rng_seed: id.0,
+        }
+    }
+
     /// This process as a member. The coordinator sets the age and the key.
     pub(super) fn member(&self) -> Member {
         let Self {

@@ -3,53 +3,26 @@
 use doyen_placement::loads::Loads;
 use doyen_placement::planner;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, Member,
-    MemberId, MemberState, Mode, OnLoss, PartitionRef, Replica, ReplicaState, Reshaping, Role,
-    Settings, Table, Tags,
+    Addresses, ClusterId, Keyspace, Member, MemberId, OnLoss, PartitionRef, Replica, ReplicaState,
+    Settings, Table,
 };
 use std::sync::Arc;
 
 /// A keyspace with one backup, as in a first table.
 pub(in crate::agreement) fn keyspace(partitions: u16) -> Keyspace {
     Keyspace {
-        id: KeyspaceId(0),
-        name: "default".into(),
-        mode: Mode::Fixed { partitions },
-        division: Division::Slots,
-        backups: 1,
-        min_in_sync: 1,
         on_loss: OnLoss::Reset { after_ms: 3000 },
-        default_ttl_ms: None,
-        eviction: Eviction::None,
-        ordered: false,
-        tags: Tags::default(),
-        rules: Vec::new(),
-        partitions: Vec::new(),
-        reshaping: Reshaping::default(),
+        ..Keyspace::fixed(partitions, 1)
     }
 }
 
 pub(in crate::agreement) fn member(number: u64) -> Member {
     let control = ([127, 0, 0, 1], 7400).into();
-    Member {
-        id: MemberId(number << 4),
-        age: Age(0),
-        name: format!("n{number}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control,
-            data: control,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
-    }
+    Member::new(
+        MemberId(number << 4),
+        format!("n{number}"),
+        Addresses::new(control, control),
+    )
 }
 
 /// A table with this many members.

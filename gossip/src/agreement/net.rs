@@ -13,8 +13,8 @@ use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey,
-    PartitionRef, Role, Settings, Table, TableName, Term, Version, VoteKey, planner,
+    ClusterId, Epoch, Keyspace, KeyspaceId, MemberId, OnLoss, PartitionRef, Role, Settings, Table,
+    TableName, Term, Version, VoteKey, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -217,25 +217,10 @@ impl Net {
         } else {
             Role::Data
         };
+        let name = self.names.get(&slot).cloned();
+        let name = name.unwrap_or_else(|| format!("n{slot}"));
         AgreementConfig {
-            range_bytes_max: 64 << 20,
-            id,
-            name: self
-                .names
-                .get(&slot)
-                .cloned()
-                .unwrap_or_else(|| format!("n{slot}")),
             role,
-            addresses: Addresses {
-                control: at,
-                data: at,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
             weight: self.weights.get(&slot).copied().unwrap_or(100),
             seeds: self.seeds_of(slot, self.named),
             expect: self.expect,
@@ -248,13 +233,9 @@ impl Net {
                 on_loss: self.on_loss,
                 ..keyspace(self.partitions)
             },
-            timing: Timing::default(),
-            drained: false,
-            explain: super::Explain::default(),
-            order_key: OrderKey::default(),
             level_max,
-            signing_seed: SigningSeed::of_test(id.0),
             rng_seed: self.random(),
+            ..AgreementConfig::of_test(id, name, at)
         }
     }
 

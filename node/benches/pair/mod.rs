@@ -8,9 +8,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
-    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, Tags, Term, Version,
+    Addresses, Epoch, Keyspace, KeyspaceId, MapId, Member, MemberId, Partition, PartitionId,
+    PartitionRef, Table,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,96 +205,23 @@ pub(crate) fn set(value: &Bytes) -> Action {
 
 fn limits() -> Limits {
     Limits {
-        value_bytes_max: 16 << 20,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: 64 << 10,
         memory_bytes_max: 8 << 30,
-        tail_bytes_max: 64 << 20,
-        tail_bytes_least: 0,
-        range_bytes_max: 64 << 20,
-        park: Duration::from_secs(5),
         waiting_max: 1 << 20,
-        copy_silent_max: Duration::from_millis(1_500),
-        chunk_bytes: 64 << 10,
-        chunks_in_flight: 4,
-        copies_max: 2,
-        drawn_max: 128,
-        ahead_bytes_max: 8 << 20,
-        takeover_wait: Duration::from_millis(515),
+        ..Limits::default()
     }
 }
 
 /// A table in which every partition has the replicas that `holders` names.
 pub(crate) fn table(members: u64, partitions: u16, holders: impl Fn(u64) -> Vec<u64>) -> Table {
     let address = "127.0.0.1:1".parse().unwrap();
-    let member = |n: u64| Member {
-        id: id(n),
-        age: Age(n),
-        name: format!("n{n}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: address,
-            data: address,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
+    let member = |n| Member::new(id(n), format!("n{n}"), Addresses::new(address, address));
+    let partition = |p: u32| {
+        let holders = holders(p.into()).into_iter().map(id);
+        Arc::new(Partition::new(PartitionId(p), holders))
     };
-    let partition = |p: u64| {
-        let replicas = holders(p)
-            .into_iter()
-            .map(|m| Replica {
-                member: id(m),
-                state: ReplicaState::InSync,
-            })
-            .collect();
-        Arc::new(Partition {
-            id: PartitionId(p as u32),
-            replicas,
-            epoch: Epoch(1),
-            since: Epoch(1),
-            lineage: Lineage(1),
-            goal: None,
-            from: Vec::new(),
-        })
+    let keyspace = Keyspace {
+        partitions: (0..u32::from(partitions)).map(partition).collect(),
+        ..Keyspace::fixed(partitions, 1)
     };
-    Table {
-        level: LEVELS.1,
-        annex: Arc::default(),
-        cluster: ClusterId(7),
-        order_key: OrderKey(7),
-        term: Term(1),
-        version: Version(1),
-        settings: Settings::default(),
-        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
-        voters: (1..=members.min(7)).map(id).collect(),
-        next_age: Age(members + 1),
-        keyspaces: vec![Keyspace {
-            id: KeyspaceId(0),
-            name: "default".to_owned(),
-            mode: Mode::Fixed { partitions },
-            division: Division::Slots,
-            backups: 1,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            tags: Tags::default(),
-            rules: Vec::new(),
-            partitions: (0..u64::from(partitions)).map(partition).collect(),
-            reshaping: Reshaping::default(),
-        }],
-        next_keyspace: doyen_placement::KeyspaceId(1),
-        maps: Vec::new(),
-        next_map: doyen_placement::MapId(1),
-        access: std::sync::Arc::default(),
-    }
+    Table::of_test((1..=members).map(member), keyspace)
 }

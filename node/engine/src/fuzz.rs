@@ -24,10 +24,9 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
-    MapEntry, MapId, MapLimits, MapWish, Member, MemberId, MemberState, Mode, OnLoss, OrderKey,
-    Partition, PartitionId, PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table,
-    TableDelta, TableName, Tags, Term, Version, WantedMap,
+    Addresses, ClusterId, Epoch, Keyspace, KeyspaceId, Lineage, MapEntry, MapId, MapLimits,
+    MapWish, Member, MemberId, Partition, PartitionId, PartitionRef, ReplicaState, Table,
+    TableDelta, TableName, Term, Version, WantedMap,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -822,107 +821,29 @@ pub fn frame(bytes: &[u8]) {
 /// A leads partitions 0 and 1, B leads 2 and 3. In 1 and 3, the other one is a learner.
 fn table() -> Table {
     let address = ([127, 0, 0, 1], 1).into();
-    let member = |n: u64| {
-        Arc::new(Member {
-            id: id(n),
-            age: Age(n),
-            name: format!("n{n}"),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control: address,
-                data: address,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-            vote_key: None,
-        })
-    };
+    let member = |n| Member::new(id(n), format!("n{n}"), Addresses::new(address, address));
     let partition = |p: u32| {
-        let (primary, other) = if p < 2 { (A, B) } else { (B, A) };
-        let state = if p.is_multiple_of(2) {
-            ReplicaState::InSync
-        } else {
-            ReplicaState::Learner
-        };
-        let replicas = vec![
-            Replica {
-                member: id(primary),
-                state: ReplicaState::InSync,
-            },
-            Replica {
-                member: id(other),
-                state,
-            },
-        ];
-        Arc::new(Partition {
-            id: PartitionId(p),
-            replicas,
-            epoch: Epoch(1),
-            since: Epoch(1),
-            lineage: Lineage(1),
-            goal: None,
-            from: Vec::new(),
-        })
+        let holders = if p < 2 { [A, B] } else { [B, A] };
+        let mut partition = Partition::new(PartitionId(p), holders.map(id));
+        if !p.is_multiple_of(2) {
+            partition.replicas[1].state = ReplicaState::Learner;
+        }
+        Arc::new(partition)
     };
-    Table {
-        level: LEVELS.1,
-        annex: Arc::default(),
-        cluster: ClusterId(7),
-        order_key: OrderKey(7),
-        term: Term(1),
-        version: Version(1),
-        settings: Settings::default(),
-        members: vec![member(A), member(B)],
-        voters: vec![id(A), id(B)],
-        next_age: Age(3),
-        keyspaces: vec![Keyspace {
-            id: KeyspaceId(0),
-            name: "default".to_owned(),
-            mode: Mode::Fixed { partitions: 4 },
-            division: Division::Slots,
-            backups: 1,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            tags: Tags::default(),
-            rules: Vec::new(),
-            partitions: (0..4).map(partition).collect(),
-            reshaping: Reshaping::default(),
-        }],
-        next_keyspace: doyen_placement::KeyspaceId(1),
-        maps: Vec::new(),
-        next_map: doyen_placement::MapId(1),
-        access: std::sync::Arc::default(),
-    }
+    let keyspace = Keyspace {
+        partitions: (0..4).map(partition).collect(),
+        ..Keyspace::fixed(4, 1)
+    };
+    Table::of_test([A, B].map(member), keyspace)
 }
 
 fn limits() -> Limits {
     Limits {
         value_bytes_max: 64 << 10,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: 1 << 10,
         memory_bytes_max: 8 << 20,
         tail_bytes_max: 1 << 20,
-        tail_bytes_least: 4 << 10,
-        range_bytes_max: 64 << 20,
-        park: Duration::from_secs(5),
         waiting_max: 1_000,
-        copy_silent_max: Duration::from_millis(1_500),
-        chunk_bytes: 256,
-        chunks_in_flight: 2,
-        copies_max: 2,
-        drawn_max: 4,
-        ahead_bytes_max: 8 << 20,
-        takeover_wait: Duration::from_millis(515),
+        ..Limits::of_test()
     }
 }
 

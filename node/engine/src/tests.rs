@@ -42,10 +42,9 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest, View};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
-    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshaping, Role, Settings, Table, TableName, Tags, Term,
-    ThreadPorts, Version,
+    Addresses, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, MapId, Member,
+    MemberId, MemberState, Mode, OrderKey, Partition, PartitionId, PartitionRef, Replica,
+    ReplicaState, Table, TableName, ThreadPorts, Version,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,28 +52,6 @@ use std::time::Duration;
 
 const LEASE: Duration = Duration::from_millis(500);
 const PARTITIONS: u16 = 4;
-
-fn limits() -> Limits {
-    Limits {
-        value_bytes_max: 1 << 20,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: 1 << 10,
-        memory_bytes_max: 64 << 20,
-        tail_bytes_max: 8 << 20,
-        tail_bytes_least: 4 << 10,
-        range_bytes_max: 64 << 20,
-        park: Duration::from_secs(5),
-        waiting_max: 10_000,
-        copy_silent_max: Duration::from_millis(1_500),
-        chunk_bytes: 256,
-        chunks_in_flight: 2,
-        copies_max: 2,
-        drawn_max: 4,
-        ahead_bytes_max: 8 << 20,
-        takeover_wait: Duration::from_millis(515),
-    }
-}
 
 struct Rng(u64);
 
@@ -126,82 +103,28 @@ fn table_of_threads(
     holders: impl Fn(u32) -> Vec<u64>,
 ) -> Table {
     let address = "127.0.0.1:1".parse().unwrap();
-    let member = |n: u64| Member {
-        id: id(n),
-        age: Age(n),
-        name: format!("n{n}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: address,
-            data: address,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: (1..threads(n))
-                .map(|t| ThreadPorts {
-                    data: u16::from(t) + 1,
-                    resp_cluster: None,
-                })
-                .collect(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
+    let further = |t| ThreadPorts {
+        data: u16::from(t) + 1,
+        resp_cluster: None,
     };
-    let partition = |p: u32| {
-        let replicas = holders(p)
-            .into_iter()
-            .map(|m| Replica {
-                member: id(m),
-                state: ReplicaState::InSync,
-            })
-            .collect();
-        Arc::new(Partition {
-            id: PartitionId(p),
-            replicas,
-            epoch: Epoch(1),
-            since: Epoch(1),
-            lineage: Lineage(1),
-            goal: None,
-            from: Vec::new(),
-        })
+    let member = |n: u64| {
+        let addresses = Addresses {
+            further: (1..threads(n)).map(further).collect(),
+            ..Addresses::new(address, address)
+        };
+        Member::new(id(n), format!("n{n}"), addresses)
     };
-    Table {
-        level: LEVELS.1,
-        annex: Arc::default(),
-        cluster: ClusterId(7),
-        order_key: OrderKey(7),
-        term: Term(1),
-        version: Version(1),
-        settings: Settings::default(),
-        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
-        voters: (1..=members).map(id).collect(),
-        next_age: Age(members + 1),
-        keyspaces: vec![Keyspace {
-            id: KeyspaceId(0),
-            name: "default".to_owned(),
-            mode: Mode::Fixed {
-                partitions: PARTITIONS,
-            },
-            division: Division::Slots,
-            backups: 1,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            tags: Tags::default(),
-            rules: Vec::new(),
-            partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
-            reshaping: Reshaping::default(),
-        }],
-        next_keyspace: doyen_placement::KeyspaceId(1),
-        maps: Vec::new(),
-        next_map: doyen_placement::MapId(1),
-        access: std::sync::Arc::default(),
-    }
+    let partition = |p| {
+        Arc::new(Partition::new(
+            PartitionId(p),
+            holders(p).into_iter().map(id),
+        ))
+    };
+    let keyspace = Keyspace {
+        partitions: (0..u32::from(PARTITIONS)).map(partition).collect(),
+        ..Keyspace::fixed(PARTITIONS, 1)
+    };
+    Table::of_test((1..=members).map(member), keyspace)
 }
 
 struct Node {
@@ -255,7 +178,7 @@ impl World {
         threads: impl Fn(u64) -> u8,
         holders: impl Fn(u32) -> Vec<u64>,
     ) -> Self {
-        Self::with_limits(seed, members, threads, &limits(), holders)
+        Self::with_limits(seed, members, threads, &Limits::of_test(), holders)
     }
 
     fn with_limits(
@@ -330,7 +253,7 @@ impl World {
     /// Adds a client, which every member serves. Returns its number among the nodes.
     fn add_client(&mut self, nth: u64) -> u64 {
         let client = MemberId::of_client(nth);
-        let shard = Shard::new(client, limits(), nth, self.now);
+        let shard = Shard::new(client, Limits::of_test(), nth, self.now);
         let node = Node {
             shard,
             alive: true,
@@ -858,7 +781,7 @@ fn key_of(p: u32) -> String {
 fn keys_are_ordered_by_the_tables_secret_and_by_no_published_number() {
     let w = World::new(1, 1, |_| vec![1]);
     let order = |order_key, cluster| {
-        let mut shard = Shard::new(id(1), limits(), 1, Time(1));
+        let mut shard = Shard::new(id(1), Limits::of_test(), 1, Time(1));
         let table = Arc::new(Table {
             cluster,
             order_key: OrderKey(order_key),
@@ -888,7 +811,7 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     let mut w = World::new(1, 1, |_| vec![1]);
     assert_eq!(w.set(1, "a", "1"), Outcome::Ok);
     assert_eq!(w.get(1, "a"), text("1"));
-    let mut fresh = Shard::new(id(1), limits(), 1, Time(1));
+    let mut fresh = Shard::new(id(1), Limits::of_test(), 1, Time(1));
     let t = w.tables[0].clone();
     let view = View {
         installed: t.clone(),
@@ -1810,7 +1733,7 @@ fn a_full_copy_refuses_growth_and_takes_deletes() {
     }
     assert!(refused);
     for node in w.nodes.values() {
-        assert!(node.shard.stats().memory_bytes <= limits().memory_bytes_max as u64);
+        assert!(node.shard.stats().memory_bytes <= Limits::of_test().memory_bytes_max as u64);
     }
     assert_eq!(w.ask(1, "k0", Action::Delete), Outcome::Int(1));
 }
@@ -1830,12 +1753,12 @@ fn a_node_that_holds_no_copy_says_how_much_memory_it_has_left() {
             .map(|room| room.left)
     };
     w.settle(Duration::from_millis(200));
-    w.nodes.get_mut(&2).unwrap().shard.cx.host.memory.bytes = limits().memory_bytes_max;
+    w.nodes.get_mut(&2).unwrap().shard.cx.host.memory.bytes = Limits::of_test().memory_bytes_max;
     w.settle(Duration::from_millis(1200));
     assert_eq!(left(&w), Some(0));
     w.nodes.get_mut(&2).unwrap().shard.cx.host.memory.bytes = 0;
     w.settle(Duration::from_millis(1200));
-    assert!(left(&w) > Some(limits().memory_bytes_max as u64 / 2));
+    assert!(left(&w) > Some(Limits::of_test().memory_bytes_max as u64 / 2));
 }
 
 /// The knowledge about one counter. It only grows, so linearizability asks only for floors and
@@ -2298,7 +2221,10 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
         .iter()
         .filter(|t| w.outcomes.get(t) == Some(&Outcome::Failed(Failure::Overloaded)))
         .count();
-    assert_eq!(refused, 300 - limits().owed_bytes_max() / large.len());
+    assert_eq!(
+        refused,
+        300 - Limits::of_test().owed_bytes_max() / large.len()
+    );
     // A write waits in the log without delaying others, and is not forgotten.
     let write = w.submit(1, "a", set("2"));
     let passes = w.submit(1, "b", Action::Get);
@@ -2341,7 +2267,7 @@ fn data_for_a_crowded_peer_goes_out_in_pieces() {
         |_| 1,
         &Limits {
             memory_bytes_max: 2 << 30,
-            ..limits()
+            ..Limits::of_test()
         },
         |_| vec![1],
     );

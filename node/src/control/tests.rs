@@ -3,13 +3,9 @@
 use super::*;
 use crate::clock;
 use crate::events::ClusterEvent;
-use doyen_gossip::agreement::{Event, Timing};
-use doyen_placement::level::LEVELS;
+use doyen_gossip::agreement::Event;
 use doyen_placement::planner::Pace;
-use doyen_placement::{
-    Addresses, Division, Eviction, Keyspace, KeyspaceId, Location, MemberId, MemberState, Mode,
-    OnLoss, OrderKey, Reshaping, Role, Settings, Table, Tags,
-};
+use doyen_placement::{Keyspace, MemberId, MemberState, OnLoss, Table};
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
 
@@ -42,48 +38,12 @@ impl Node {
     ) -> Self {
         let id = MemberId::of_member(rand::random());
         let agreement = AgreementConfig {
-            range_bytes_max: 64 << 20,
-            id,
-            name: name.to_owned(),
-            role: Role::Data,
-            // No data thread listens at the data address here.
-            addresses: Addresses {
-                control,
-                data: control,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-            seeds: doyen_gossip::agreement::Seeds::default(),
-            expect: None,
-            settings: Settings::default(),
             default_keyspace: Keyspace {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                mode: Mode::Fixed { partitions: 16 },
-                division: Division::Slots,
-                backups: 1,
-                min_in_sync: 1,
                 on_loss: OnLoss::Reset { after_ms: 60_000 },
-                default_ttl_ms: None,
-                eviction: Eviction::None,
-                ordered: false,
-                tags: Tags::default(),
-                rules: Vec::new(),
-                partitions: Vec::new(),
-                reshaping: Reshaping::default(),
+                ..Keyspace::fixed(16, 1)
             },
-            timing: Timing::default(),
-            drained: false,
-            explain: doyen_gossip::agreement::Explain::default(),
-            order_key: OrderKey::default(),
-            level_max: LEVELS.1,
-            signing_seed: doyen_gossip::SigningSeed::of_test(rand::random()),
-            rng_seed: rand::random(),
+            // No data thread listens at the data address here.
+            ..AgreementConfig::of_test(id, name, control)
         };
         let (shared, changed) = (Arc::new(Shared::new(id)), Arc::new(Notify::new()));
         let listener = changed.clone();

@@ -10,9 +10,8 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, View};
 use doyen_placement::planner::NotGranted;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Location, MapId, Member,
-    MemberState, Mode, OnLoss, PartitionId, PartitionRef, Reshaping, Role, Settings, Table, Tags,
-    ThreadPorts,
+    Addresses, Age, ClusterId, Keyspace, KeyspaceId, MapId, Member, PartitionId, PartitionRef,
+    Settings, Table, ThreadPorts,
 };
 use std::time::Duration;
 
@@ -136,70 +135,28 @@ pub(crate) fn doorless(threads: u8) -> Running {
 pub(crate) fn limits() -> Limits {
     Limits {
         value_bytes_max: 4 << 20,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: 64 << 10,
         memory_bytes_max: 256 << 20,
-        tail_bytes_max: 64 << 20,
-        tail_bytes_least: 0,
-        range_bytes_max: 64 << 20,
-        park: Duration::from_secs(5),
         waiting_max: 100_000,
-        copy_silent_max: Duration::from_millis(1500),
-        chunk_bytes: 64 << 10,
-        chunks_in_flight: 4,
         copies_max: 4,
-        drawn_max: 128,
-        ahead_bytes_max: 8 << 20,
-        takeover_wait: Duration::from_millis(515),
+        ..Limits::default()
     }
 }
 
 /// The addresses of one thread, without ports for clients.
 pub(crate) fn addresses() -> Addresses {
     let any: SocketAddr = "127.0.0.1:1".parse().unwrap();
-    Addresses {
-        control: any,
-        data: any,
-        resp: None,
-        resp_cluster: None,
-        http: None,
-        further: Vec::new(),
-        hostname: None,
-    }
+    Addresses::new(any, any)
 }
 
 pub(crate) fn member(me: MemberId, addresses: Addresses) -> Member {
     Member {
-        id: me,
         age: Age(1),
-        name: "one".to_owned(),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses,
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
+        ..Member::new(me, "one", addresses)
     }
 }
 
 pub(crate) fn view_of(members: Vec<Member>, backups: u8) -> View {
-    let keyspace = Keyspace {
-        id: KeyspaceId(0),
-        name: "default".to_owned(),
-        mode: Mode::Fixed { partitions: 64 },
-        division: Division::Slots,
-        backups,
-        min_in_sync: 1,
-        on_loss: OnLoss::Wait,
-        default_ttl_ms: None,
-        eviction: Eviction::None,
-        ordered: false,
-        tags: Tags::default(),
-        rules: Vec::new(),
-        partitions: Vec::new(),
-        reshaping: Reshaping::default(),
-    };
+    let keyspace = Keyspace::fixed(64, backups);
     let settings = Settings::default();
     let table = doyen_placement::planner::first(ClusterId(7), settings, keyspace, members);
     // Tests of maps use the first one.

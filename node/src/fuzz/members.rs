@@ -3,19 +3,16 @@
 use crate::net::envelope::Envelope;
 use crate::net::peers::FRAME_BYTES_MAX;
 use doyen_engine::codec;
-use doyen_gossip::agreement::{
-    AdminRequest, Agreement, AgreementConfig, Explain, Input, Output, Peer, Timing,
-};
+use doyen_gossip::Time;
+use doyen_gossip::agreement::{AdminRequest, Agreement, AgreementConfig, Input, Output, Peer};
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
-use doyen_gossip::{SigningSeed, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
 use doyen_placement::{
-    Addresses, Division, Epoch, Eviction, Keyspace, KeyspaceId, Label, Location, MapId, MemberId,
-    Mode, OnLoss, OrderKey, PartitionId, PartitionRef, Place, Reshaping, Role, Rule, Schedulers,
-    Settings, Table, TableName, Tags,
+    Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId, PartitionRef, Place,
+    Rule, Schedulers, Table, TableName,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -52,47 +49,13 @@ pub(super) fn id(place: usize) -> MemberId {
 fn config(place: usize) -> AgreementConfig {
     let (control, seeds) = (address(place), (0..MEMBERS).map(address).collect());
     AgreementConfig {
-        range_bytes_max: 64 << 20,
-        id: id(place),
-        name: format!("n{place}"),
-        role: Role::Data,
-        addresses: Addresses {
-            control,
-            data: control,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
         seeds,
-        expect: None,
-        settings: Settings::default(),
         default_keyspace: Keyspace {
-            id: KeyspaceId(0),
-            name: "default".into(),
-            mode: Mode::Fixed { partitions: 4 },
-            division: Division::Slots,
-            backups: 1,
-            min_in_sync: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            tags: Tags::default(),
-            rules: Vec::new(),
-            partitions: Vec::new(),
-            reshaping: Reshaping::default(),
+            ..Keyspace::fixed(4, 1)
         },
-        timing: Timing::default(),
-        drained: false,
-        explain: Explain::default(),
-        order_key: OrderKey(7),
-        level_max: LEVELS.1,
-        signing_seed: SigningSeed::of_test(id(place).0),
         rng_seed: 7,
+        ..AgreementConfig::of_test(id(place), format!("n{place}"), control)
     }
 }
 

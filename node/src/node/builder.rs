@@ -39,10 +39,6 @@ use std::time::Duration;
 const UPCALLS_MAX: usize = 4096;
 /// How long `map` waits for a cluster, by default.
 const READY_MAX: Duration = Duration::from_secs(30);
-/// The largest key.
-pub(crate) const KEY_BYTES_MAX: usize = 64 << 10;
-/// Limit of operations that wait at the same time.
-pub(crate) const WAITING_MAX: usize = 1 << 16;
 
 /// Builds a [`Node`]. Everything has a default; see each method.
 ///
@@ -812,22 +808,10 @@ fn timing(config: &Config) -> Timing {
 fn limits(memory: &MemoryConfig, timing: &Timing) -> Limits {
     Limits {
         value_bytes_max: memory.value_bytes_max,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: KEY_BYTES_MAX,
         memory_bytes_max: memory.bytes_max(),
-        tail_bytes_max: 64 << 20,
-        tail_bytes_least: 0,
         range_bytes_max: memory.range_bytes_max,
-        park: Duration::from_secs(5),
-        waiting_max: WAITING_MAX,
-        copy_silent_max: Duration::from_millis(1500),
-        chunk_bytes: 64 << 10,
-        chunks_in_flight: 4,
-        copies_max: 32,
-        drawn_max: 128,
-        ahead_bytes_max: 8 << 20,
         takeover_wait: timing.takeover_wait(),
+        ..Limits::default()
     }
 }
 

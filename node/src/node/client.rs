@@ -23,7 +23,6 @@ use crate::net::endpoint::Failure;
 use crate::net::identity::Identity;
 use crate::net::identity::secret::Role;
 use doyen_engine::Limits;
-use doyen_engine::PARK;
 use doyen_gossip::Time;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{Addresses, MapEntry, MapWish, MemberId, WantedMap};
@@ -164,15 +163,7 @@ fn assemble(
     ));
     Ok(Node::new(NodeParts {
         name,
-        addresses: Addresses {
-            control: address,
-            data: address,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
+        addresses: Addresses::new(address, address),
         leave_timeout: Duration::ZERO,
         ready_timeout: CONNECT_MAX,
         insecure: told.trust == Trust::Loopback,
@@ -195,22 +186,8 @@ fn assemble(
 fn limits() -> Limits {
     Limits {
         value_bytes_max: VALUE_BYTES_MAX,
-        packed_bytes_max: 2 << 10,
-        page_rows: 2_000,
-        key_bytes_max: super::builder::KEY_BYTES_MAX,
-        memory_bytes_max: 0,
         tail_bytes_max: 0,
-        tail_bytes_least: 0,
-        range_bytes_max: 64 << 20,
-        park: PARK,
-        waiting_max: super::builder::WAITING_MAX,
-        copy_silent_max: Duration::ZERO,
-        chunk_bytes: 0,
-        chunks_in_flight: 0,
-        copies_max: 0,
-        drawn_max: 128,
-        ahead_bytes_max: 8 << 20,
-        takeover_wait: Duration::ZERO,
+        ..Limits::default()
     }
 }
 

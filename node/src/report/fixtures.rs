@@ -4,9 +4,7 @@ use crate::config::{Defaults, Options};
 use crate::control::ClusterStatus;
 use doyen_gossip::agreement::Status;
 use doyen_placement::planner;
-use doyen_placement::{
-    Addresses, Age, ClusterId, Location, Member, MemberId, MemberState, PartitionRef, Role, Table,
-};
+use doyen_placement::{Addresses, ClusterId, Member, MemberId, PartitionRef, Table};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -19,25 +17,14 @@ pub(crate) fn id(number: u64) -> MemberId {
 pub(crate) fn member(number: u64) -> Member {
     let at =
         |port: u64| SocketAddr::from(([127, 0, 0, 1], u16::try_from(port).expect("a small port")));
-    Member {
-        id: id(number),
-        age: Age(0),
-        name: format!("node-{number}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: at(number),
-            data: at(number + 100),
+    Member::new(
+        id(number),
+        format!("node-{number}"),
+        Addresses {
             resp: Some(at(number + 200)),
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
+            ..Addresses::new(at(number), at(number + 100))
         },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
-    }
+    )
 }
 
 /// A cluster of this many members, with 16 partitions.

@@ -171,9 +171,7 @@ mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
     use doyen_placement::access::{Access, AccessToken, AccessUser, Grant, TokenRole};
-    use doyen_placement::{
-        Addresses, Age, ClusterId, Location, MapId, Member, MemberState, OrderKey, Role, planner,
-    };
+    use doyen_placement::{Addresses, ClusterId, MapId, Member, OrderKey, planner};
     use std::sync::Arc;
 
     #[test]
@@ -185,25 +183,7 @@ mod tests {
         .resolve(Defaults::Binary)
         .expect("it can hold");
         let control = ([127, 0, 0, 1], 7400).into();
-        let member = Member {
-            id: MemberId(16),
-            age: Age(0),
-            name: "n1".into(),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control,
-                data: control,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-            vote_key: None,
-        };
+        let member = Member::new(MemberId(16), "n1", Addresses::new(control, control));
         let table = planner::first(
             ClusterId(7),
             config.first.settings,

@@ -364,23 +364,9 @@ impl Budget {
     /// The budget of a node with values of 1 MiB and 128 MiB of memory: each share is 16 MiB.
     pub(crate) fn small() -> Self {
         let limits = Limits {
-            value_bytes_max: 1 << 20,
-            packed_bytes_max: 2 << 10,
-            page_rows: 2_000,
-            key_bytes_max: 1 << 10,
             memory_bytes_max: 128 << 20,
-            tail_bytes_max: 8 << 20,
-            tail_bytes_least: 0,
-            range_bytes_max: 64 << 20,
-            park: Duration::from_secs(5),
             waiting_max: 100,
-            copy_silent_max: Duration::from_secs(1),
-            chunk_bytes: 256,
-            chunks_in_flight: 2,
-            copies_max: 2,
-            drawn_max: 128,
-            ahead_bytes_max: 8 << 20,
-            takeover_wait: Duration::from_millis(515),
+            ..Limits::of_test()
         };
         Self::new(
             &limits,

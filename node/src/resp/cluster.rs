@@ -588,7 +588,7 @@ pub fn info(view: Option<&View>, me: MemberId, served: bool) -> String {
 mod tests {
     use super::*;
     use doyen_placement::planner;
-    use doyen_placement::{Addresses, Age, Location, Role, Settings, ThreadPorts};
+    use doyen_placement::{Addresses, Age, Settings, ThreadPorts};
     use std::sync::Arc;
 
     const ME: MemberId = MemberId(0x10);
@@ -601,23 +601,16 @@ mod tests {
     fn member(id: MemberId, resp_cluster: Option<SocketAddr>) -> Member {
         let any = SocketAddr::from(([10, 0, 0, 9], 7400));
         Member {
-            id,
             age: Age(id.0),
-            name: format!("m{}", id.0),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control: any,
-                data: any,
-                resp: at("10.0.0.9:7379"),
-                resp_cluster,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
-            vote_key: None,
+            ..Member::new(
+                id,
+                format!("m{}", id.0),
+                Addresses {
+                    resp: at("10.0.0.9:7379"),
+                    resp_cluster,
+                    ..Addresses::new(any, any)
+                },
+            )
         }
     }
 

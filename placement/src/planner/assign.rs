@@ -5,11 +5,11 @@ use super::health::copies_wanted;
 use super::layout::{Seating, Seats, Topology, copies_each, leads_each};
 use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
-use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId};
+use crate::id::{KeyspaceId, PartitionId};
 use crate::ring::{self, Ring, Walk, tokens_of_weight};
 use crate::scheduler::Schedulers;
 use crate::table::validate::{PARTITIONS_ALL_MAX, PARTITIONS_MAX};
-use crate::table::{Assignment, Keyspace, Mode, Partition, Replica, ReplicaState, Table};
+use crate::table::{Assignment, Keyspace, Mode, Partition, Table};
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -160,24 +160,8 @@ fn bring(
 }
 
 fn begun(number: usize, seats: &Seats<'_>) -> Partition {
-    let members = seats.members(number);
-    let replicas = members
-        .into_iter()
-        .map(|member| Replica {
-            member,
-            state: ReplicaState::InSync,
-        })
-        .collect();
     let id = PartitionId(u32::try_from(number).unwrap_or(u32::MAX));
-    Partition {
-        id,
-        replicas,
-        epoch: Epoch(1),
-        since: Epoch(1),
-        lineage: Lineage(1),
-        goal: None,
-        from: Vec::new(),
-    }
+    Partition::new(id, seats.members(number))
 }
 
 /// Primaries in turn, in order of age, heavier members more often (nginx's smooth weighted round

@@ -7,9 +7,8 @@ use doyen_placement::planner::{
     change_in_sync, first, inherit, propose, reshape,
 };
 use doyen_placement::{
-    Addresses, Age, Assignment, ClusterId, Division, Eviction, Keyspace, KeyspaceId, Loads,
-    Location, Member, MemberId, MemberState, Mode, OnLoss, Partition, PartitionRef, Reshaping,
-    Role, Settings, Table, TableDelta, Tags,
+    Addresses, Assignment, ClusterId, Division, Keyspace, Loads, Location, Member, MemberId,
+    MemberState, Mode, OnLoss, Partition, PartitionRef, Role, Settings, Table, TableDelta,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,23 +45,10 @@ pub fn member(number: u64, sketch: &Sketch) -> Member {
         }
     };
     Member {
-        id: id(number),
-        age: Age(0),
-        name: format!("n{number}"),
         role: if sketch.witness {
             Role::Witness
         } else {
             Role::Data
-        },
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: ([10, 0, 0, 1], port).into(),
-            data: ([10, 0, 0, 1], port + 1).into(),
-            resp: Some(([127, 0, 0, 1], port).into()),
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
         },
         location: Location {
             zone: name("z", sketch.zone),
@@ -70,26 +56,24 @@ pub fn member(number: u64, sketch: &Sketch) -> Member {
             host: name("h", sketch.host),
         },
         weight: sketch.weight,
-        vote_key: None,
+        ..Member::new(
+            id(number),
+            format!("n{number}"),
+            Addresses {
+                resp: Some(([127, 0, 0, 1], port).into()),
+                ..Addresses::new(
+                    ([10, 0, 0, 1], port).into(),
+                    ([10, 0, 0, 1], port + 1).into(),
+                )
+            },
+        )
     }
 }
 
 pub fn keyspace(partitions: u16, backups: u8, on_loss: OnLoss) -> Keyspace {
     Keyspace {
-        id: KeyspaceId(0),
-        name: "default".into(),
-        mode: Mode::Fixed { partitions },
-        division: Division::Slots,
-        backups,
-        min_in_sync: 1,
         on_loss,
-        default_ttl_ms: None,
-        eviction: Eviction::None,
-        ordered: false,
-        tags: Tags::default(),
-        rules: Vec::new(),
-        partitions: Vec::new(),
-        reshaping: Reshaping::default(),
+        ..Keyspace::fixed(partitions, backups)
     }
 }
 

@@ -5,14 +5,13 @@
 //! members may serve a partition at the same time.
 
 use crate::sim::oracle::Oracle;
-use doyen_gossip::agreement::{AdminReply, Event, Explain, InSyncRequest, Peer, Timing, View};
+use doyen_gossip::agreement::{AdminReply, Event, InSyncRequest, Peer, Timing, View};
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Assignment, Division, Epoch, Eviction, Keyspace, KeyspaceId, Location, MemberId,
-    Mode, OnLoss, OrderKey, Partition, PartitionId, PartitionRef, Reshaping, Role, Schedulers,
-    Settings, Table, Tags, VoteKey, planner,
+    Assignment, Epoch, Keyspace, KeyspaceId, MemberId, OnLoss, OrderKey, Partition, PartitionId,
+    PartitionRef, Schedulers, Settings, Table, VoteKey, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -220,27 +219,11 @@ impl Members {
         seeds: &[Place],
         expect: Option<u16>,
     ) {
-        let control = address(place);
         let (level, seed) = ((self.setup.level_max)(place), SigningSeed::of_test(place));
         self.oracle.speaks(id(place), level);
         let key = Some(seed.vote_key());
         self.hellos.insert(place, (level, key));
         let config = AgreementConfig {
-            range_bytes_max: 64 << 20,
-            id: id(place),
-            name: name.into(),
-            role: Role::Data,
-            addresses: Addresses {
-                control,
-                data: control,
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
-            location: Location::default(),
-            weight: 100,
             seeds: seeds.iter().map(|s| address(*s)).collect(),
             expect,
             settings: Settings {
@@ -251,33 +234,18 @@ impl Members {
                 balancing: doyen_placement::Balancing::default(),
             },
             default_keyspace: Keyspace {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                mode: Mode::Fixed {
-                    partitions: PARTITIONS,
-                },
-                division: Division::Slots,
-                backups: self.setup.backups,
-                min_in_sync: 1,
                 on_loss: self.setup.on_loss,
-                default_ttl_ms: None,
-                eviction: Eviction::None,
-                ordered: false,
-                tags: Tags::default(),
-                rules: Vec::new(),
-                partitions: Vec::new(),
-                reshaping: Reshaping::default(),
+                ..Keyspace::fixed(PARTITIONS, self.setup.backups)
             },
             timing: Timing {
                 listen: Duration::from_millis(300),
                 ..Timing::default()
             },
-            drained: false,
-            explain: Explain::default(),
             order_key: OrderKey(place.into()),
             level_max: level,
             signing_seed: seed,
             rng_seed: place,
+            ..AgreementConfig::of_test(id(place), name, address(place))
         };
         let process = Process {
             agreement: Agreement::new(config, self.time(place)),

@@ -12,10 +12,8 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::mutant::broken;
 use doyen_placement::planner::reshape;
 use doyen_placement::{
-    Addresses, Age, ClusterId, Division, Epoch, Eviction, Keyspace, KeyspaceId, Lineage, Location,
-    MapId, Member, MemberId, MemberState, Mode, OnLoss, OrderKey, Partition, PartitionId,
-    PartitionRef, Replica, ReplicaState, Reshape, Reshaping, Role, Settings, Table, Tags, Term,
-    Version,
+    Addresses, Epoch, Keyspace, KeyspaceId, MapId, Member, MemberId, MemberState, Partition,
+    PartitionId, PartitionRef, Replica, ReplicaState, Reshape, Table, Version,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -54,23 +52,9 @@ impl Node {
 
     fn with_memory(place: Place, now: Time, memory_bytes_max: usize) -> Self {
         let limits = Limits {
-            value_bytes_max: 1 << 20,
             packed_bytes_max: 0,
-            page_rows: 2_000,
-            key_bytes_max: 1 << 10,
             memory_bytes_max,
-            tail_bytes_max: 8 << 20,
-            tail_bytes_least: 4 << 10,
-            range_bytes_max: 64 << 20,
-            park: Duration::from_secs(5),
-            waiting_max: 10_000,
-            copy_silent_max: Duration::from_millis(1_500),
-            chunk_bytes: 256,
-            chunks_in_flight: 2,
-            copies_max: 2,
-            drawn_max: 4,
-            ahead_bytes_max: 8 << 20,
-            takeover_wait: Duration::from_millis(515),
+            ..Limits::of_test()
         };
         let lease = Time(u64::MAX);
         let shard = Shard::new(id(place), limits, place, now);
@@ -119,69 +103,21 @@ fn place_of(id: MemberId) -> Place {
 /// A table of these members. These hold the partition in sync, the primary first.
 pub(super) fn table(members: u64, in_sync: &[Place]) -> Table {
     let address = std::net::SocketAddr::from(([10, 0, 0, 1], 7000));
-    let member = |n: u64| Member {
-        id: id(n),
-        age: Age(n),
-        name: format!("n{n}"),
-        role: Role::Data,
-        state: MemberState::Live,
-        addresses: Addresses {
-            control: address,
-            data: address,
-            resp: None,
-            resp_cluster: None,
-            http: None,
-            further: Vec::new(),
-            hostname: None,
-        },
-        location: Location::default(),
-        weight: 100,
-        vote_key: None,
-    };
-    let keyspace = Keyspace {
-        id: AT.keyspace,
-        name: "default".into(),
-        mode: Mode::Fixed { partitions: 1 },
-        division: Division::Slots,
-        backups: 1,
-        min_in_sync: 1,
-        on_loss: OnLoss::Wait,
-        default_ttl_ms: None,
-        eviction: Eviction::None,
-        ordered: false,
-        tags: Tags::default(),
-        rules: Vec::new(),
-        partitions: Vec::new(),
-        reshaping: Reshaping::default(),
-    };
-    let mut table = Table {
-        level: LEVELS.1,
-        annex: Arc::default(),
-        cluster: ClusterId(7),
-        order_key: OrderKey(7),
-        term: Term(1),
-        version: Version(0),
-        settings: Settings::default(),
-        members: (1..=members).map(|n| Arc::new(member(n))).collect(),
-        voters: (1..=members).map(id).collect(),
-        next_age: Age(members + 1),
-        keyspaces: vec![keyspace],
-        next_keyspace: doyen_placement::KeyspaceId(1),
-        maps: Vec::new(),
-        next_map: doyen_placement::MapId(1),
-        access: std::sync::Arc::default(),
-    };
+    let member = |n| Member::new(id(n), format!("n{n}"), Addresses::new(address, address));
     let none = Partition {
-        id: AT.partition,
-        replicas: Vec::new(),
         epoch: Epoch(0),
         since: Epoch(0),
-        lineage: Lineage(1),
-        goal: None,
-        from: Vec::new(),
+        ..Partition::new(AT.partition, [])
     };
-    table.keyspaces[0].partitions.push(Arc::new(none));
-    next(&table, in_sync, &[])
+    let keyspace = Keyspace {
+        partitions: vec![Arc::new(none)],
+        ..Keyspace::fixed(1, 1)
+    };
+    let before = Table {
+        version: Version(0),
+        ..Table::of_test((1..=members).map(member), keyspace)
+    };
+    next(&before, in_sync, &[])
 }
 
 /// The next table: other members hold the partition, in another epoch, and another tenure begins.

@@ -15,12 +15,12 @@ use super::trace::Trace;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen_engine::{Bookmark, Limits, Shard};
-use doyen_gossip::agreement::{Explain, Timing};
-use doyen_gossip::{Agreement, AgreementConfig, SigningSeed};
+use doyen_gossip::agreement::Timing;
+use doyen_gossip::{Agreement, AgreementConfig};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    Addresses, Assignment, Keyspace, KeyspaceId, Location, MemberId, OnLoss, OrderKey, Reshaping,
-    Role, Schedulers, Settings, Table, Tags, ThreadPorts,
+    Addresses, Assignment, Keyspace, MemberId, OnLoss, OrderKey, Role, Schedulers, Settings, Table,
+    ThreadPorts,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -467,25 +467,16 @@ impl World {
         let witness = slot >= mix.founders - mix.witnesses && slot < mix.founders;
         AgreementConfig {
             range_bytes_max: self.mix.range_bytes_max as u64,
-            id: me,
-            name: format!("n{slot}"),
             role: if witness { Role::Witness } else { Role::Data },
             addresses: Addresses {
-                control: control_address(slot),
-                data: data_address(slot),
-                resp: None,
-                resp_cluster: None,
-                http: None,
                 further: (1..mix.threads[slot])
                     .map(|t| ThreadPorts {
                         data: 7401 + u16::from(t),
                         resp_cluster: None,
                     })
                     .collect(),
-                hostname: None,
+                ..Addresses::new(control_address(slot), data_address(slot))
             },
-            location: Location::default(),
-            weight: 100,
             seeds: seeds.into_iter().collect(),
             // The stranger is told to begin alone. After its first life, it is like the others.
             expect: (self.is_stranger(slot) && self.slots[slot].starts == 1).then_some(1),
@@ -501,48 +492,32 @@ impl World {
                 balancing: doyen_placement::Balancing::default(),
             },
             default_keyspace: Keyspace {
-                id: KeyspaceId(0),
-                name: "default".into(),
-                mode,
                 division,
-                backups: mix.backups,
-                min_in_sync: 1,
                 on_loss: OnLoss::Reset {
                     after_ms: if mix.reckless { 3_000 } else { 60_000 },
                 },
-                default_ttl_ms: None,
                 eviction: mix.eviction,
-                ordered: false,
-                tags: Tags::default(),
-                rules: Vec::new(),
-                partitions: Vec::new(),
-                reshaping: Reshaping::default(),
+                mode,
+                ..Keyspace::fixed(1, mix.backups)
             },
             timing: timing(),
-            drained: false,
-            explain: Explain::default(),
             order_key: OrderKey(me.0.into()),
             level_max,
-            signing_seed: SigningSeed::of_test(me.0),
             rng_seed: self.rng.random(),
+            ..AgreementConfig::of_test(me, format!("n{slot}"), control_address(slot))
         }
     }
 
     /// The limits of one data thread.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
-            value_bytes_max: 1 << 20,
             packed_bytes_max: self.mix.packed_bytes_max,
             // Every table is read in pages of one row.
             page_rows: 0,
-            key_bytes_max: 1 << 10,
             memory_bytes_max: self.mix.memory_bytes_max,
             tail_bytes_max: self.mix.tail_bytes_max,
             tail_bytes_least: self.mix.tail_bytes_least,
             range_bytes_max: self.mix.range_bytes_max,
-            park: std::time::Duration::from_secs(5),
-            waiting_max: 10_000,
-            copy_silent_max: std::time::Duration::from_millis(1_500),
             chunk_bytes: self.mix.chunk_bytes,
             chunks_in_flight: self.mix.chunks_in_flight,
             copies_max: 8,
@@ -550,6 +525,7 @@ impl World {
             // A few writes, so that they often wait.
             ahead_bytes_max: 8 << 10,
             takeover_wait: timing().takeover_wait(),
+            ..Limits::of_test()
         }
     }
 

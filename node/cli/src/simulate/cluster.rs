@@ -3,7 +3,7 @@
 use doyen_placement::id::{Age, MemberId};
 use doyen_placement::planner::may_receive;
 use doyen_placement::table::validate::{MEMBERS_MAX, WEIGHT_MAX};
-use doyen_placement::table::{Addresses, Location, Member, MemberState, Role, Table};
+use doyen_placement::table::{Addresses, Location, Member, Table};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -246,27 +246,17 @@ impl Cluster {
         let [high, low] = (number as u16).to_be_bytes();
         let address = ([10, 0, high, low], 7400).into();
         self.nodes.push(Arc::new(Member {
-            // The lowest bits of an id are for data threads.
-            id: MemberId(number << 4),
             age: Age(number),
-            name: format!("node{number}"),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control: address,
-                data: ([10, 0, high, low], 7401).into(),
-                resp: None,
-                resp_cluster: None,
-                http: None,
-                further: Vec::new(),
-                hostname: None,
-            },
             location: Location {
                 zone: zone.unwrap_or_default(),
                 ..Location::default()
             },
             weight,
-            vote_key: None,
+            ..Member::new(
+                MemberId(number << 4),
+                format!("node{number}"),
+                Addresses::new(address, ([10, 0, high, low], 7401).into()),
+            )
         }));
         Ok(())
     }

@@ -39,7 +39,7 @@ fn world(seed: u64) -> World {
     let limits = Limits {
         value_bytes_max: 16 << 20,
         memory_bytes_max: 1 << 30,
-        ..limits()
+        ..Limits::of_test()
     };
     let mut w = World::with_limits(seed, 1, |_| 1, &limits, |_| vec![1]);
     w.nodes
@@ -361,7 +361,7 @@ fn heavy_operations_of_one_pass_wait_for_the_next_ones() {
 fn a_member_of_the_version_before_is_told_in_words_that_it_knows() {
     let limits = Limits {
         value_bytes_max: 16 << 20,
-        ..limits()
+        ..Limits::of_test()
     };
     for version in LEVELS.0..=LEVELS.1 {
         let mut w = World::with_limits(5, 2, |_| 1, &limits, |_| vec![1]);

@@ -560,7 +560,7 @@ fn partitions_without_end_are_refused_without_a_trace() {
 #[test]
 fn a_value_that_the_primary_would_not_take_is_refused_before_it_is_sent() {
     let (mut w, client) = world(10);
-    let value = "x".repeat(limits().value_bytes_max + 1);
+    let value = "x".repeat(Limits::of_test().value_bytes_max + 1);
     assert_eq!(
         w.set(client, "a", &value),
         Outcome::Failed(Failure::TooLarge)
@@ -715,7 +715,7 @@ fn a_client_asks_members_of_another_cluster_nothing() {
 fn stalled_clients_share_what_one_member_may_be_owed() {
     let large = Limits {
         memory_bytes_max: 2 << 30,
-        ..limits()
+        ..Limits::of_test()
     };
     let mut w = World::with_limits(14, 2, |_| 1, &large, |_| vec![1, 2]);
     let clients: Vec<u64> = (1..=6).map(|n| w.add_client(n)).collect();

@@ -765,7 +765,7 @@ fn a_write_that_waits_too_long_for_room_was_refused_for_it_wherever_it_was_asked
     let limits = Limits {
         park: Duration::from_secs(2),
         copy_silent_max: Duration::from_secs(100),
-        ..limits()
+        ..Limits::of_test()
     };
     let mut w = World::with_limits(94, 3, |_| 1, &limits, |_| vec![1, 2]);
     w.members()

@@ -365,7 +365,7 @@ fn pages_for_a_peer_that_takes_no_answers_are_refused() {
         outcomes.filter(|outcome| **outcome == refused).count()
     };
     // The first page has half a megabyte.
-    let most = limits().owed_bytes_max() / (512 << 10);
+    let most = Limits::of_test().owed_bytes_max() / (512 << 10);
     assert!(refused(&w) >= 600 - most, "{}", refused(&w));
     let now = w.now;
     w.nodes

@@ -151,7 +151,7 @@ fn a_hash_that_would_be_too_large_stays_as_it_was() {
     let mut w = World::new(6, 2, |_| vec![1]);
     w.settle(Duration::from_millis(50));
     w.hash(2, "HSET h f 1");
-    let large = "x".repeat(limits().value_bytes_max - 4);
+    let large = "x".repeat(Limits::of_test().value_bytes_max - 4);
     let outcome = w.hash(2, &format!("HSET h g {large}"));
     assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
     assert_eq!(w.all(2, "h"), ["f", "1"]);
@@ -386,7 +386,7 @@ fn a_transaction_changes_large_hashes_whole_or_not_at_all() {
     w.check_copies();
     // Too much for one operation: nothing of it stays.
     let version = w.version(1, "h");
-    let large = "x".repeat(limits().value_bytes_max / 2);
+    let large = "x".repeat(Limits::of_test().value_bytes_max / 2);
     let outcome = w.transact(
         1,
         &[],

@@ -141,7 +141,7 @@ fn keys_in_several_partitions_are_refused_and_nothing_happens() {
 #[test]
 fn what_is_too_large_together_is_refused() {
     let mut w = world(7);
-    let half = "x".repeat(limits().value_bytes_max / 2);
+    let half = "x".repeat(Limits::of_test().value_bytes_max / 2);
     let too_large = Outcome::Failed(Failure::TooLarge);
     assert_eq!(
         w.said(2, &format!("MSETNX {{a}}1 {half} {{a}}2 {half}")),
@@ -149,7 +149,7 @@ fn what_is_too_large_together_is_refused() {
     );
     assert_eq!(w.get(1, "{a}1"), Outcome::Nil);
     // The largest value can be renamed and copied.
-    let most = "x".repeat(limits().value_bytes_max);
+    let most = "x".repeat(Limits::of_test().value_bytes_max);
     w.set(1, "{a}1", &most);
     assert_eq!(w.said(2, "RENAME {a}1 {a}2"), Outcome::Ok);
     assert_eq!(w.said(3, "COPY {a}2 {a}3"), DONE);

@@ -15,7 +15,7 @@ impl World {
     fn narrow(seed: u64) -> Self {
         let large = Limits {
             memory_bytes_max: 1 << 30,
-            ..limits()
+            ..Limits::of_test()
         };
         Self::with_limits(
             seed,
@@ -373,7 +373,7 @@ fn missing_copies_come_back_while_large_keys_are_written_again() {
         chunk_bytes: 64 << 10,
         chunks_in_flight: 4,
         copies_max: 32,
-        ..limits()
+        ..Limits::of_test()
     };
     // How many large keys are in partitions that lack a copy, and how many are in others; and the
     // writers of each.

@@ -112,7 +112,7 @@ fn a_process_that_begins_anew_frees_its_contents_in_steps() {
     let mut w = World::new(43, 1, |_| vec![1]);
     fill(&mut w, 2_000, &set("x"));
     let now = w.now;
-    let mut heir = Shard::new(id(9), limits(), 9, now);
+    let mut heir = Shard::new(id(9), Limits::of_test(), 9, now);
     let former = w.nodes.remove(&1).unwrap().shard;
     assert_eq!(former.into_calls(&mut heir).count(), 0);
     let inherited = garbage(&heir);

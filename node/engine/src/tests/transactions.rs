@@ -204,7 +204,7 @@ fn keys_of_several_partitions_are_refused() {
 fn too_much_for_one_record_changes_nothing() {
     let mut w = world(7);
     let (a, b) = ("a", twin_of("a"));
-    let half = "x".repeat(limits().value_bytes_max / 2);
+    let half = "x".repeat(Limits::of_test().value_bytes_max / 2);
     assert_eq!(w.set(1, a, &half), Outcome::Ok);
     let memory = w.nodes[&1].shard.cx.host.memory.bytes;
     let large = Outcome::Failed(Failure::TooLarge);

@@ -372,7 +372,7 @@ fn those_that_wait_follow_a_partition_that_moves_or_is_split() {
 
 #[test]
 fn a_room_that_is_full_says_so_and_serves_those_that_are_in_it() {
-    let mut limits = limits();
+    let mut limits = Limits::of_test();
     limits.waiting_max = 5;
     let mut w = World::with_limits(90, 2, |_| 1, &limits, |_| vec![1, 2]);
     let key = key_of(0);
@@ -453,7 +453,7 @@ fn a_ticket_keeps_nothing_of_the_buffer_that_it_came_in() {
 
 #[test]
 fn a_peer_that_fills_the_room_leaves_a_place_to_each_other_one() {
-    let mut limits = limits();
+    let mut limits = Limits::of_test();
     limits.waiting_max = 8;
     let mut w = World::with_limits(94, 3, |_| 1, &limits, |_| vec![1, 2]);
     let key = key_of(0);
@@ -616,8 +616,8 @@ fn callers_wait_again_as_the_next_member_of_their_process() {
     w.settle(Duration::from_millis(50));
     assert_eq!(w.looked(1, &key), (1, 5));
     // Before it has a table, it asks nothing and fails nothing.
-    let mut heir = Shard::new(id(4), limits(), 4, w.now);
-    let dead = Shard::new(id(3), limits(), 3, w.now);
+    let mut heir = Shard::new(id(4), Limits::of_test(), 4, w.now);
+    let dead = Shard::new(id(3), Limits::of_test(), 3, w.now);
     let former = std::mem::replace(&mut w.nodes.get_mut(&3).unwrap().shard, dead);
     w.kill(3);
     let mut in_line: Vec<Token> = former

@@ -92,8 +92,8 @@ mod tests {
     use super::*;
     use doyen_placement::planner::NewKeyspace;
     use doyen_placement::{
-        Addresses, Age, ClusterId, Division, Eviction, KeyspaceId, Location, Member, MemberId,
-        MemberState, Mode, OnLoss, Role, Settings, Table, TableDelta, planner,
+        Addresses, ClusterId, Division, Eviction, KeyspaceId, Location, Member, MemberId, Mode,
+        OnLoss, Settings, Table, TableDelta, planner,
     };
     use proptest::prelude::*;
     use serde::Deserialize;
@@ -114,27 +114,24 @@ mod tests {
     /// ids.
     fn large_table() -> Table {
         let member = |n: u64| Member {
-            id: MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
-            age: Age(0),
-            name: format!("node-{n:04}.rack-{}.example.org", n % 9),
-            role: Role::Data,
-            state: MemberState::Live,
-            addresses: Addresses {
-                control: ([10, 0, 0, n as u8], 7400).into(),
-                data: ([10, 0, 0, n as u8], 7401).into(),
-                resp: Some(([10, 0, 0, n as u8], 7379).into()),
-                resp_cluster: Some(([10, 0, 0, n as u8], 7380).into()),
-                http: Some(([10, 0, 0, n as u8], 7480).into()),
-                further: Vec::new(),
-                hostname: None,
-            },
             location: Location {
                 zone: format!("zone-{}", n % 3),
                 rack: format!("rack-{}", n % 9),
                 host: format!("host-{n}"),
             },
-            weight: 100,
-            vote_key: None,
+            ..Member::new(
+                MemberId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & !0xF),
+                format!("node-{n:04}.rack-{}.example.org", n % 9),
+                Addresses {
+                    resp: Some(([10, 0, 0, n as u8], 7379).into()),
+                    resp_cluster: Some(([10, 0, 0, n as u8], 7380).into()),
+                    http: Some(([10, 0, 0, n as u8], 7480).into()),
+                    ..Addresses::new(
+                        ([10, 0, 0, n as u8], 7400).into(),
+                        ([10, 0, 0, n as u8], 7401).into(),
+                    )
+                },
+            )
         };
         let keyspace = NewKeyspace {
             name: "default".into(),

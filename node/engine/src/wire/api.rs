@@ -1,8 +1,9 @@
 //! What a shell sees of a shard besides its methods: names, limits, counters, requests.
 
+use super::visit::PARK;
 use crate::command::operation::Work;
 use doyen_gossip::Time;
-use doyen_gossip::agreement::InSyncRequest;
+use doyen_gossip::agreement::{InSyncRequest, Timing};
 use doyen_placement::loads::Report;
 use doyen_placement::{Epoch, MapEntry, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::sync::Arc;
@@ -154,7 +155,51 @@ pub struct Limits {
     pub takeover_wait: Duration,
 }
 
+impl Default for Limits {
+    /// The limits of a node with default options, but no memory: state how much it may use.
+    fn default() -> Self {
+        Self {
+            value_bytes_max: 16 << 20,
+            packed_bytes_max: 2 << 10,
+            page_rows: 2_000,
+            key_bytes_max: 64 << 10,
+            memory_bytes_max: 0,
+            tail_bytes_max: 64 << 20,
+            tail_bytes_least: 0,
+            range_bytes_max: 64 << 20,
+            park: PARK,
+            waiting_max: 1 << 16,
+            copy_silent_max: Duration::from_millis(1_500),
+            ahead_bytes_max: 8 << 20,
+            chunk_bytes: 64 << 10,
+            chunks_in_flight: 4,
+            copies_max: 32,
+            drawn_max: 128,
+            takeover_wait: Timing::default().takeover_wait(),
+        }
+    }
+}
+
 impl Limits {
+    /// Small ones, so that tests meet each of them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_test() -> Self {
+        Self {
+            value_bytes_max: 1 << 20,
+            key_bytes_max: 1 << 10,
+            memory_bytes_max: 64 << 20,
+            tail_bytes_max: 8 << 20,
+            tail_bytes_least: 4 << 10,
+            waiting_max: 10_000,
+            chunk_bytes: 256,
+            chunks_in_flight: 2,
+            copies_max: 2,
+            drawn_max: 4,
+            ..Self::default()
+        }
+    }
+
     /// The limits of each of this many threads, which share those of a node.
     #[must_use]
     pub fn shared_by(mut self, threads: u8) -> Self {

@@ -2,14 +2,11 @@
 //! planner as a coordinator and the primaries do.
 
 use super::Strategy;
-use doyen_placement::division::Division;
-use doyen_placement::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionRef};
+use doyen_placement::id::{ClusterId, MapId, MemberId, PartitionRef};
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::may_receive;
 use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
-use doyen_placement::table::{
-    Eviction, Keyspace, Member, Mode, OnLoss, Partition, Reshaping, Settings, Table,
-};
+use doyen_placement::table::{Keyspace, Member, Partition, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -58,25 +55,8 @@ impl Fixed {
     }
 
     fn first(&self, nodes: &[Arc<Member>]) -> Table {
-        let keyspace = Keyspace {
-            id: KeyspaceId(0),
-            name: "default".into(),
-            mode: Mode::Fixed {
-                partitions: self.partitions,
-            },
-            division: Division::Slots,
-            // There are at most 31 copies.
-            backups: (self.copies - 1) as u8,
-            min_in_sync: 1,
-            on_loss: OnLoss::Wait,
-            rules: Vec::new(),
-            default_ttl_ms: None,
-            eviction: Eviction::None,
-            ordered: false,
-            tags: doyen_placement::Tags::default(),
-            partitions: Vec::new(),
-            reshaping: Reshaping::default(),
-        };
+        // There are at most 31 copies.
+        let keyspace = Keyspace::fixed(self.partitions, (self.copies - 1) as u8);
         let settings = Settings::default();
         planner::first(
             ClusterId(1),
