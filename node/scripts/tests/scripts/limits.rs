@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use crate::common::{Store, run, run_with};
+use bytes::Bytes;
 use doyen_scripts::{Failure, Interpreter, Limits, Reply, Script};
 
 const LIMITS: Limits = Limits {

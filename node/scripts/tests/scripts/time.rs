@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use crate::common::Store;
+use bytes::Bytes;
 use doyen_scripts::{Commands, Failure, Interpreter, Limits, Protocol, Reply, Script};
 use rustix::time::{ClockId, clock_gettime};
 
