@@ -284,7 +284,10 @@ async fn judge(
     let Some(sent) = sent else {
         return Err((
             GuardRefusal::Missing,
-            HttpFailure(StatusCode::UNAUTHORIZED, MISSING.into()),
+            HttpFailure(
+                StatusCode::UNAUTHORIZED,
+                if is_open { MISSING_LOCAL } else { MISSING }.into(),
+            ),
         ));
     };
     // Meanwhile another token of this address may have been judged, and wrong.
@@ -318,7 +321,9 @@ async fn judge(
     if needs == RouteNeeds::Users && !credentials.may_change_users(&holder.source) {
         let why = format!(
             "{} may neither read values nor change users of Redis clients, because a user may read \
-             all data: send the request with the operator's file (`doyen ... --secret-file operator`)",
+             all data: send the request with the operator's file (`doyen ... --secret-file \
+             operator`). In a cluster without a secret, change users by `ACL SETUSER` as a Redis \
+             client",
             holder.source
         );
         return Err((
@@ -335,6 +340,8 @@ const TAKES_NOTHING: &str = "this node has no token yet, and takes no requests b
 const MISSING: &str = "this needs a token (Authorization: Bearer TOKEN): the commands of `doyen` \
     send it if they get --secret-file (the operators' or the members') or --http-token-file; for \
     other programs, `doyen token new NAME` makes one";
+const MISSING_LOCAL: &str = "this node has no secret and no tokens: send the word `loopback` in \
+    place of a token (Authorization: Bearer loopback), which keeps web pages out";
 const WRONG: &str = "this token opens nothing here: it was revoked, is mistyped, or belongs to \
     another cluster. The commands of `doyen` take this cluster's --secret-file, or \
     --http-token-file; for other programs, `doyen token new NAME` makes a token";
