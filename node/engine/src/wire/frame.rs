@@ -6,10 +6,12 @@
 //! The decoder trusts nothing: it checks every length against the bytes that are there, and
 //! reserves nothing.
 
+mod layouts;
+mod logged;
 mod out;
-mod put;
 mod rare;
-mod read;
+mod told;
+mod work;
 
 use super::api::Malformed;
 use super::traffic::Lanes;
@@ -35,9 +37,8 @@ use doyen_placement::{
     TableName, Term, Version, WantedMap,
 };
 
+use layouts::{Decoded, Field, FrameReader, LastField, put_bytes};
 pub(crate) use out::{Mark, Out};
-use put::*;
-use read::Reader;
 
 /// Room in a frame besides the largest key and values: a log entry may carry an old value as its
 /// outcome.
@@ -512,14 +513,14 @@ fn end_frame(out: &mut Out, start: Mark) {
 /// Appends a frame of log entries. The hot path: no intermediate copy.
 pub(crate) fn append<'a>(out: &mut Out, head: &Head, entries: impl Iterator<Item = &'a Logged>) {
     framed(out, APPEND, |out| {
-        put_head(out, head);
-        entries.for_each(|e| put_logged(out, e));
+        head.put(out);
+        entries.for_each(|entry| entry.put(out));
     });
 }
 
 /// Adds an entry to the frame of log entries that begins at `start` and is the last one so far.
 pub(crate) fn append_more(out: &mut Out, start: Mark, entry: &Logged) {
-    put_logged(out, entry);
+    entry.put(out);
     end_frame(out, start);
 }
 
@@ -532,45 +533,35 @@ pub(crate) fn align<'a>(
     entries: impl Iterator<Item = &'a Logged>,
 ) {
     framed(out, ALIGN, |out| {
-        put_head(out, head);
-        out.bytes.put_u64_le(base);
-        out.bytes.put_u64_le(last);
-        entries.for_each(|e| put_logged(out, e));
+        head.put(out);
+        base.put(out);
+        last.put(out);
+        entries.for_each(|entry| entry.put(out));
     });
 }
 
 /// Appends a forwarded operation.
 pub(crate) fn forward(out: &mut Out, forwarded: &Forwarded, before: Option<u64>, work: &Work) {
-    if let Some(before) = before {
-        return framed(out, FORWARD_AGAIN, |out| {
-            put_forwarded(out, forwarded);
-            out.bytes.put_u64_le(before);
-            put_work(out, work);
-        });
-    }
-    if let Work::Key(op) = work
+    if before.is_none()
+        && let Work::Key(op) = work
         && let Some(value) = op.action.as_set()
     {
-        return forward_set(out, forwarded, op.map, &op.key, |out| put_large(out, value));
+        return framed(out, FORWARD_SET, |out| {
+            forwarded.put(out);
+            op.map.put(out);
+            put_bytes(out, &op.key);
+            value.put(out);
+        });
     }
-    framed(out, FORWARD, |out| {
-        put_forwarded(out, forwarded);
-        put_work(out, work);
-    });
+    forward_work(out, forwarded, before, work);
 }
 
-fn forward_set(
-    out: &mut Out,
-    forwarded: &Forwarded,
-    map: MapId,
-    key: &[u8],
-    value: impl FnOnce(&mut Out),
-) {
-    framed(out, FORWARD_SET, |out| {
-        put_forwarded(out, forwarded);
-        out.bytes.put_u32_le(map.0);
-        put_bytes(out, key);
-        value(out);
+fn forward_work(out: &mut Out, forwarded: &Forwarded, before: Option<u64>, work: &Work) {
+    let kind = before.map_or(FORWARD, |_| FORWARD_AGAIN);
+    framed(out, kind, |out| {
+        forwarded.put(out);
+        before.iter().for_each(|before| before.put(out));
+        work.put(out);
     });
 }
 
@@ -581,18 +572,18 @@ pub(crate) fn reply(out: &mut Out, at: PartitionRef, to: ReplyTo, outcome: &Outc
         ReplyTo::Ticket(..) => WAITED,
     };
     framed(out, kind, |out| {
-        put_at(out, at);
+        at.put(out);
         match to {
             ReplyTo::Call(n, attempt) => {
-                out.bytes.put_u64_le(n);
-                out.bytes.put_u32_le(attempt);
+                n.put(out);
+                attempt.put(out);
             }
             ReplyTo::Ticket(n, stamp) => {
-                out.bytes.put_u64_le(n);
-                out.bytes.put_u64_le(stamp);
+                n.put(out);
+                stamp.put(out);
             }
         }
-        put_outcome(out, outcome);
+        outcome.put(out);
     });
 }
 
@@ -606,11 +597,7 @@ pub(crate) enum ReplyTo {
 
 /// Appends a message of a publisher. A large one is shared with all other frames of it.
 pub(crate) fn publish(out: &mut Out, publication: &Publication) {
-    framed(out, PUBLISH, |out| {
-        out.bytes.put_u8(u8::from(publication.sharded));
-        put_bytes(out, &publication.channel);
-        put_large(out, &publication.message);
-    });
+    framed(out, PUBLISH, |out| publication.put(out));
 }
 
 /// Appends a part of a snapshot, as `Frame::Chunk`. `fill` writes its body in place, because it can
@@ -625,10 +612,11 @@ pub(crate) fn chunk(
 ) {
     out.bytes.reserve(about + CHUNK_SLACK);
     framed(out, CHUNK, |out| {
-        put_session(out, at, session);
-        out.bytes.put_u32_le(index);
+        at.put(out);
+        session.put(out);
+        index.put(out);
         let digest_at = out.mark().at;
-        out.bytes.put_u64_le(0);
+        0_u64.put(out);
         let body = out.mark();
         fill(out);
         let digest = digest_bytes(out.pieces(body));
@@ -649,27 +637,26 @@ pub(crate) fn put_piece(body: &mut Out, piece: Piece<'_>, before: Option<Piece<'
         of.is_none_or(|key| before.map == map && before.of.unwrap_or(before.entry.key()) == key)
     });
     if let Some(key) = of.filter(|_| !known) {
-        body.bytes.put_u32_le(map.0);
+        map.put(body);
         put_bytes(body, key);
         put_bytes(body, &[]);
-        body.bytes.put_u64_le(0);
-        body.bytes.put_u64_le(ROWS_OF);
+        0_u64.put(body);
+        ROWS_OF.put(body);
     }
-    body.bytes.put_u32_le(map.0);
-    put_bytes(body, entry.key());
-    put_stored(body, entry);
-    body.bytes.put_u64_le(entry.deadline());
+    map.put(body);
+    entry.put(body);
+    entry.deadline().put(body);
     let row = if of.is_some() { A_ROW } else { 0 };
-    body.bytes.put_u64_le(entry.stamp() | row);
+    (entry.stamp() | row).put(body);
 }
 
 /// Reads the entries of a chunk, and the rows, each with its key.
 pub(crate) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, Malformed> {
-    let mut r = Reader(body);
+    let mut from = FrameReader(body);
     let (mut found, mut of) = (Vec::new(), None);
-    while r.0.has_remaining() {
-        let (map, key, value) = (MapId(r.u32()?), r.bytes()?, r.bytes()?);
-        let (deadline, stamp) = (r.u64()?, r.u64()?);
+    while from.0.has_remaining() {
+        let (map, key, value): (MapId, Bytes, Bytes) = from.get()?;
+        let (deadline, stamp): (u64, u64) = (from.get()?, from.get()?);
         if stamp & ROWS_OF != 0 {
             of = Some(Key::from(&*key));
             continue;
@@ -725,24 +712,9 @@ impl Frame {
         match self {
             Self::Forward {
                 forwarded,
-                before: None,
-                work,
-            } => framed(out, FORWARD, |out| {
-                put_forwarded(out, forwarded);
-                put_work(out, work);
-            }),
-            Self::Forward {
-                forwarded,
                 before,
                 work,
-            } => forward(out, forwarded, *before, work),
-            Self::ForwardSet {
-                forwarded,
-                map,
-                entry,
-            } => forward_set(out, forwarded, *map, entry.key(), |out| {
-                put_stored(out, entry)
-            }),
+            } => forward_work(out, forwarded, *before, work),
             Self::Reply {
                 at,
                 n,
@@ -762,96 +734,8 @@ impl Frame {
                 entries,
             } => align(out, head, *base, *last, entries.iter()),
             Self::Append { head, entries } => append(out, head, entries.iter()),
-            Self::Table {
-                name,
-                part,
-                parts,
-                body,
-            } => framed(out, TABLE, |out| {
-                put_name(out, *name);
-                out.bytes.put_u32_le(*part);
-                out.bytes.put_u32_le(*parts);
-                out.put_shared(body, || body.clone());
-            }),
-            Self::Wait {
-                at,
-                n,
-                age_ms,
-                stamp,
-                work,
-            } => framed(out, WAIT, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(*n);
-                out.bytes.put_u64_le(*age_ms);
-                out.bytes.put_u64_le(*stamp);
-                put_work(out, work);
-            }),
             Self::Publish(publication) => publish(out, publication),
-            Self::Changes {
-                at,
-                ticket,
-                last,
-                changes,
-            } => framed(out, CHANGES, |out| {
-                put_at(out, *at);
-                out.bytes.put_u64_le(*ticket);
-                out.bytes.put_u64_le(*last);
-                changes.iter().for_each(|change| put_change(out, change));
-            }),
-            Self::Acks { .. } | Self::Chunk { .. } | Self::Outcomes { .. } => {
-                self.put_of_copies(out)
-            }
-            rare => rare::put(out, rare),
-        }
-    }
-
-    /// The same for what copies and their primaries send each other.
-    fn put_of_copies(&self, out: &mut Out) {
-        match self {
-            Self::Acks {
-                headroom,
-                arrived,
-                acks,
-            } => framed(out, ACKS, |out| {
-                out.bytes.put_u64_le(headroom.left);
-                out.bytes.put_u64_le(headroom.kept);
-                out.bytes.put_u64_le(headroom.loose);
-                arrived
-                    .iter()
-                    .for_each(|bytes| out.bytes.put_u64_le(*bytes));
-                for ack in acks {
-                    put_at(out, ack.at);
-                    out.bytes.put_u64_le(ack.epoch.0);
-                    out.bytes.put_u32_le(ack.session);
-                    out.bytes.put_u64_le(ack.seq);
-                }
-            }),
-            Self::Chunk {
-                at,
-                session,
-                index,
-                digest,
-                body,
-            } => framed(out, CHUNK, |out| {
-                put_session(out, *at, *session);
-                out.bytes.put_u32_le(*index);
-                out.bytes.put_u64_le(*digest);
-                out.put_shared(body, || body.clone());
-            }),
-            Self::Outcomes { at, session, dedup } => framed(out, OUTCOMES, |out| {
-                put_session(out, *at, *session);
-                for (origin, finished, applied) in dedup {
-                    out.bytes.put_u64_le(origin.0);
-                    out.bytes.put_u64_le(*finished);
-                    out.bytes.put_u32_le(applied.len() as u32);
-                    for (n, seq, outcome) in applied {
-                        out.bytes.put_u64_le(*n);
-                        out.bytes.put_u64_le(*seq);
-                        put_outcome(out, outcome);
-                    }
-                }
-            }),
-            _ => {}
+            other => put_fields(out, other),
         }
     }
 
@@ -874,112 +758,81 @@ impl Frame {
     }
 
     fn read_by_hand(frame: impl Buf) -> Result<Self, Malformed> {
-        let mut r = Reader(frame);
-        let frame = match r.u8()? {
+        let mut from = FrameReader(frame);
+        let mut frame = match from.get()? {
             FORWARD => Self::Forward {
-                forwarded: r.forwarded()?,
+                forwarded: from.get()?,
                 before: None,
-                work: r.work()?,
+                work: from.get()?,
             },
             FORWARD_AGAIN => Self::Forward {
-                forwarded: r.forwarded()?,
-                before: Some(r.u64()?),
-                work: r.work()?,
+                forwarded: from.get()?,
+                before: Some(from.get()?),
+                work: from.get()?,
             },
-            FORWARD_SET => {
-                let (forwarded, map) = (r.forwarded()?, MapId(r.u32()?));
-                // The deadline is set when it is applied.
-                Self::ForwardSet {
-                    forwarded,
-                    map,
-                    entry: r.pair(|key, value| Entry::new(key, value, 0, 0))?,
-                }
-            }
-            REPLY => Self::Reply {
-                at: r.at()?,
-                n: r.u64()?,
-                attempt: r.u32()?,
-                outcome: r.outcome()?,
-            },
-            ALIGN => Self::Align {
-                head: r.head()?,
-                base: r.u64()?,
-                last: r.u64()?,
-                entries: r.all(Reader::logged)?,
-            },
-            APPEND => Self::Append {
-                head: r.head()?,
-                entries: r.all(Reader::logged)?,
-            },
-            ACKS => Self::Acks {
-                headroom: Headroom {
-                    left: r.u64()?,
-                    kept: r.u64()?,
-                    loose: r.u64()?,
-                },
-                arrived: [r.u64()?, r.u64()?],
-                acks: r.all(Reader::ack)?,
-            },
-            CHUNK => {
-                let (at, session, index, digest) = (r.at()?, r.u32()?, r.u32()?, r.u64()?);
-                let body = r.rest();
-                Self::Chunk {
-                    at,
-                    session,
-                    index,
-                    digest,
-                    body,
-                }
-            }
-            OUTCOMES => Self::Outcomes {
-                at: r.at()?,
-                session: r.u32()?,
-                dedup: r.all(Reader::origin)?,
-            },
-            TABLE => {
-                let (name, part, parts) = (r.name()?, r.u32()?, r.u32()?);
-                let body = r.rest();
-                Self::Table {
-                    name,
-                    part,
-                    parts,
-                    body,
-                }
-            }
-            CHANGES => {
-                let (at, ticket, last) = (r.at()?, r.u64()?, r.u64()?);
-                let changes = r.all(|r| r.change(at.partition))?;
-                Self::Changes {
-                    at,
-                    ticket,
-                    last,
-                    changes,
-                }
-            }
-            WAIT => Self::Wait {
-                at: r.at()?,
-                n: r.u64()?,
-                age_ms: r.u64()?,
-                stamp: r.u64()?,
-                work: r.work()?,
-            },
-            WAITED => Self::Waited {
-                at: r.at()?,
-                n: r.u64()?,
-                stamp: r.u64()?,
-                outcome: r.outcome()?,
-            },
-            PUBLISH => Self::Publish(Publication {
-                sharded: r.flag()?,
-                channel: r.bytes()?,
-                message: r.bytes()?,
-            }),
-            _ => return Err(Malformed("unknown kind of frame")),
+            PUBLISH => Self::Publish(from.get()?),
+            kind => read_fields(kind, &mut from)?,
         };
-        if r.0.has_remaining() {
+        if let Self::Changes { at, changes, .. } = &mut frame {
+            for change in changes {
+                change.position.partition = at.partition;
+            }
+        }
+        if from.0.has_remaining() {
             return Err(Malformed("bytes after the end of a frame"));
         }
         Ok(frame)
+    }
+}
+
+/// Frames that are their fields, in this order. The last one takes the rest of the frame if it is
+/// behind a semicolon. Functions above write some of them from parts of a frame.
+macro_rules! frames {
+    (
+        here: { $($kind:ident $frame:ident { $($field:ident),* $(; $rest:ident)? },)* }
+        above: { $($read:ident $seen:ident { $($part:ident),* $(; $all:ident)? },)* }
+    ) => {
+        fn put_fields(out: &mut Out, frame: &Frame) {
+            match frame {
+                $(Frame::$frame { $($field,)* $($rest)? } => framed(out, $kind, |out| {
+                    $($field.put(out);)*
+                    $($rest.put_last(out);)?
+                }),)*
+                rare => rare::put(out, rare),
+            }
+        }
+
+        fn read_fields(kind: u8, from: &mut FrameReader<impl Buf>) -> Decoded<Frame> {
+            Ok(match kind {
+                $($kind => Frame::$frame {
+                    $($field: from.get()?,)*
+                    $($rest: LastField::read_last(from)?,)?
+                },)*
+                $($read => Frame::$seen {
+                    $($part: from.get()?,)*
+                    $($all: LastField::read_last(from)?,)?
+                },)*
+                _ => return Err(Malformed("unknown kind of frame")),
+            })
+        }
+    };
+}
+
+frames! {
+    here: {
+        FORWARD_SET ForwardSet { forwarded, map, entry },
+        ACKS Acks { headroom, arrived; acks },
+        CHUNK Chunk { at, session, index, digest; body },
+        OUTCOMES Outcomes { at, session; dedup },
+        TABLE Table { name, part, parts; body },
+        CHANGES Changes { at, ticket, last; changes },
+        WAIT Wait { at, n, age_ms, stamp, work },
+    }
+    above: {
+        ALIGN Align { head, base, last; entries },
+        APPEND Append { head; entries },
+        REPLY Reply { at, n, attempt, outcome },
+        WAITED Waited { at, n, stamp, outcome },
     }
 }
 

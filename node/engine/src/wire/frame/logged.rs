@@ -1,0 +1,322 @@
+//! Entries of logs, and outcomes.
+
+use super::layouts::*;
+use super::*;
+
+/// The tag of an outcome that is a list of them.
+const OUTCOMES: u8 = 6;
+/// The outcome of a transaction holds those of its steps, which may be lists. A list within those
+/// is refused.
+const LISTS_MAX: u8 = 2;
+
+/// The tags of effects.
+const PUT: u8 = 0;
+const DELETE: u8 = 1;
+const DEADLINE: u8 = 2;
+const CLEAR: u8 = 3;
+const MANY: u8 = 4;
+/// A small collection is put.
+const PACKED: u8 = 5;
+const TABLE_MADE: u8 = 6;
+const ROW: u8 = 7;
+const ROW_DELETE: u8 = 8;
+/// Deletions that no command caused.
+const EXPIRED: u8 = 9;
+const EVICTED: u8 = 10;
+/// On a field of a collection that is one value.
+const FIELD_PUT: u8 = 11;
+/// Before the tag of an effect that puts a value: what the key had before, if that was no value.
+const BEFORE: u8 = 12;
+const NOTHING: u8 = 0;
+const OVERDUE: u8 = 1;
+/// Before the tag of an effect on a collection: its kind, if it is not [`UNSAID`]. Only since
+/// version 16 are there others.
+const OF_KIND: u8 = 13;
+pub(super) const UNSAID: Kind = Kind::ALL[1];
+
+impl Field for Outcome {
+    fn put(&self, out: &mut Out) {
+        match self {
+            Self::Ok => 0_u8.put(out),
+            Self::Nil => 1_u8.put(out),
+            Self::Int(n) => {
+                2_u8.put(out);
+                n.put(out);
+            }
+            Self::Bulk(value) => {
+                3_u8.put(out);
+                value.put(out);
+            }
+            Self::Keys { next, keys } => {
+                4_u8.put(out);
+                next.put(out);
+                keys.put(out);
+            }
+            Self::Failed(failure) => {
+                5_u8.put(out);
+                failure.put(out);
+            }
+            Self::Many(outcomes) => {
+                OUTCOMES.put(out);
+                outcomes.put(out);
+            }
+        }
+    }
+
+    fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
+        outcome(from, LISTS_MAX)
+    }
+}
+
+/// An outcome in which so many lists may lie within each other.
+fn outcome<B: Buf>(from: &mut FrameReader<B>, lists: u8) -> Decoded<Outcome> {
+    Ok(match from.get::<u8>()? {
+        0 => Outcome::Ok,
+        1 => Outcome::Nil,
+        2 => Outcome::Int(from.get()?),
+        3 => Outcome::Bulk(from.get()?),
+        4 => Outcome::Keys {
+            next: from.get()?,
+            keys: from.get()?,
+        },
+        5 => Outcome::Failed(from.get()?),
+        OUTCOMES if lists > 0 => {
+            let mut outcomes = Vec::new();
+            for _ in 0..from.get::<u32>()? {
+                outcomes.push(outcome(from, lists - 1)?);
+            }
+            Outcome::Many(outcomes)
+        }
+        _ => return Err(Malformed("unknown outcome")),
+    })
+}
+
+impl Field for Logged {
+    fn put(&self, out: &mut Out) {
+        self.epoch.put(out);
+        self.op.is_some().put(out);
+        if let Some(op) = &self.op {
+            op.put(out);
+            self.outcome.put(out);
+        }
+        self.effect.put(out);
+    }
+
+    fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
+        let epoch = from.get()?;
+        let (op, outcome) = match from.get()? {
+            true => (Some(from.get()?), from.get()?),
+            false => (None, Outcome::Ok),
+        };
+        Ok(Self {
+            epoch,
+            effect: from.get()?,
+            op,
+            outcome,
+        })
+    }
+}
+
+/// A tag, and before it the kind of a collection, if it must be said.
+pub(super) fn put_tag(out: &mut Out, (of_kind, kind): (u8, Kind), tag: u8) {
+    if kind != UNSAID {
+        of_kind.put(out);
+        kind.put(out);
+    }
+    tag.put(out);
+}
+
+impl Field for Effect {
+    fn put(&self, out: &mut Out) {
+        match self {
+            Self::Put {
+                map,
+                entry,
+                deadline,
+                before,
+            } => {
+                match before {
+                    Before::Value => {}
+                    Before::Nothing => [BEFORE, NOTHING].put(out),
+                    Before::Overdue => [BEFORE, OVERDUE].put(out),
+                }
+                match entry.kind() {
+                    Kind::String => PUT.put(out),
+                    kind if entry.is_table() => put_tag(out, (OF_KIND, kind), TABLE_MADE),
+                    kind => put_tag(out, (OF_KIND, kind), PACKED),
+                }
+                map.put(out);
+                entry.put(out);
+                deadline.put(out);
+            }
+            Self::Delete { map, key, cause } => {
+                let tag = match cause {
+                    Cause::Command => DELETE,
+                    Cause::Expired => EXPIRED,
+                    Cause::Evicted => EVICTED,
+                };
+                tag.put(out);
+                map.put(out);
+                key.put(out);
+            }
+            Self::Deadline { map, key, deadline } => {
+                DEADLINE.put(out);
+                map.put(out);
+                key.put(out);
+                deadline.put(out);
+            }
+            Self::Row {
+                map,
+                key,
+                kind,
+                row,
+            } => {
+                put_tag(out, (OF_KIND, *kind), ROW);
+                map.put(out);
+                key.put(out);
+                row.put(out);
+                row.deadline().put(out);
+            }
+            Self::Field {
+                map,
+                key,
+                kind,
+                row,
+            } => {
+                put_tag(out, (OF_KIND, *kind), FIELD_PUT);
+                map.put(out);
+                key.put(out);
+                row.put(out);
+            }
+            Self::RowDelete {
+                map,
+                key,
+                kind,
+                field,
+            } => {
+                put_tag(out, (OF_KIND, *kind), ROW_DELETE);
+                map.put(out);
+                key.put(out);
+                field.put(out);
+            }
+            Self::Clear { map } => {
+                CLEAR.put(out);
+                map.put(out);
+            }
+            Self::Many(parts) => {
+                MANY.put(out);
+                (parts.len() as u32).put(out);
+                parts.iter().for_each(|part| part.put(out));
+            }
+        }
+    }
+
+    fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
+        match from.get()? {
+            MANY => {
+                let mut parts = Vec::new();
+                for _ in 0..from.get::<u32>()? {
+                    let tag = from.get()?;
+                    let part = effect(from, tag)?;
+                    if part.place().is_none() {
+                        return Err(Malformed("an effect on a whole map in a list of effects"));
+                    }
+                    parts.push(part);
+                }
+                Ok(Self::Many(parts.into()))
+            }
+            tag => effect(from, tag),
+        }
+    }
+}
+
+/// An effect that is no list.
+fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
+    if tag == BEFORE {
+        let what = match from.get()? {
+            NOTHING => Before::Nothing,
+            OVERDUE => Before::Overdue,
+            _ => return Err(Malformed("an unknown state of a key")),
+        };
+        let tag = from.get()?;
+        if !matches!(tag, PUT | PACKED | TABLE_MADE | OF_KIND) {
+            return Err(Malformed("the former state of what is not put"));
+        }
+        let mut effect = effect(from, tag)?;
+        let Effect::Put { before, .. } = &mut effect else {
+            return Err(Malformed("the former state of what is not put"));
+        };
+        *before = what;
+        return Ok(effect);
+    }
+    let (tag, kind) = match tag {
+        OF_KIND => {
+            let (kind, tag) = (from.get()?, from.get()?);
+            if !matches!(tag, PACKED | TABLE_MADE | ROW | FIELD_PUT | ROW_DELETE) {
+                return Err(Malformed("the kind of what is no collection"));
+            }
+            (tag, kind)
+        }
+        PUT => (tag, Kind::String),
+        tag => (tag, UNSAID),
+    };
+    let map = from.get()?;
+    Ok(match tag {
+        PUT | PACKED => Effect::Put {
+            map,
+            // The deadline is set when it is applied.
+            entry: from.pair(|key, value| Entry::of_kind(kind, key, value))?,
+            deadline: from.get()?,
+            before: Before::Value,
+        },
+        TABLE_MADE => {
+            let (key, born): (Bytes, Bytes) = (from.get()?, from.get()?);
+            let born = born.first_chunk().copied().map(u64::from_le_bytes);
+            let born = born.ok_or(Malformed("a table without a birth"))?;
+            Effect::Put {
+                map,
+                entry: Entry::of_table(kind, &key, born),
+                deadline: from.get()?,
+                before: Before::Value,
+            }
+        }
+        ROW => {
+            let key = from.get()?;
+            let (field, value): (Bytes, Bytes) = (from.get()?, from.get()?);
+            Effect::Row {
+                map,
+                key,
+                kind,
+                row: Entry::of_row(&field, &value, from.get()?),
+            }
+        }
+        FIELD_PUT => Effect::Field {
+            map,
+            key: from.get()?,
+            kind,
+            row: from.pair(|field, value| Entry::of_row(field, value, 0))?,
+        },
+        ROW_DELETE => Effect::RowDelete {
+            map,
+            key: from.get()?,
+            kind,
+            field: from.get()?,
+        },
+        DELETE | EXPIRED | EVICTED => Effect::Delete {
+            map,
+            key: from.get()?,
+            cause: match tag {
+                EXPIRED => Cause::Expired,
+                EVICTED => Cause::Evicted,
+                _ => Cause::Command,
+            },
+        },
+        DEADLINE => Effect::Deadline {
+            map,
+            key: from.get()?,
+            deadline: from.get()?,
+        },
+        CLEAR => Effect::Clear { map },
+        _ => return Err(Malformed("unknown effect")),
+    })
+}
