@@ -6,7 +6,7 @@ use super::{
 };
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES};
+use crate::command::procedure::{Inputs, Procedure, READS, WRITES, procedure};
 use crate::command::ranges::{BIT_OFFSET, BITS_MAX};
 use crate::store::change::Change;
 use crate::store::run_context::kept;
@@ -46,13 +46,12 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&BIT_FIELD];
 
 /// Reads and changes integers of a string, which the run of bytes lists. → `Many`, an outcome for
 /// each
-static BIT_FIELD: Procedure = Procedure {
-    number: 43,
-    name: "bit field",
-    event: Some("setbit"),
-    kind: Kind::String,
-    takes: (0, 1),
-    footprint: |inputs| match end_of(inputs) {
+static BIT_FIELD: Procedure = procedure(
+    43,
+    "bit field",
+    Kind::String,
+    (0, 1),
+    |inputs| match end_of(inputs) {
         0 => READS,
         end => Footprint {
             given: Given::one(&inputs.bytes[0]),
@@ -60,29 +59,30 @@ static BIT_FIELD: Procedure = Procedure {
             ..WRITES
         },
     },
-    run: Run::Entry(|inputs, entry, cx| {
-        let before = entry.map_or(&[][..], Entry::value);
-        let end = end_of(inputs);
-        if end == 0 {
-            let read = parts(inputs).map(|part| part.outcome(part.read(before)));
-            return (Outcome::Many(read.collect()), Change::None);
-        }
-        if end.max(before.len()) > cx.value_bytes_max {
-            return failed(Failure::TooLarge);
-        }
-        cx.budget.copy(end.max(before.len()));
-        let mut value = before.to_vec();
-        // As in Redis, the string grows even if nothing is written.
-        value.resize(end.max(before.len()), 0);
-        let outcomes = parts(inputs).map(|part| part.run(&mut value)).collect();
-        let change = if value == before {
-            Change::None
-        } else {
-            Change::put(Bytes::from(value), kept(entry, cx))
-        };
-        (Outcome::Many(outcomes), change)
-    }),
-};
+)
+.told_as("setbit")
+.on_entry(|inputs, entry, cx| {
+    let before = entry.map_or(&[][..], Entry::value);
+    let end = end_of(inputs);
+    if end == 0 {
+        let read = parts(inputs).map(|part| part.outcome(part.read(before)));
+        return (Outcome::Many(read.collect()), Change::None);
+    }
+    if end.max(before.len()) > cx.value_bytes_max {
+        return failed(Failure::TooLarge);
+    }
+    cx.budget.copy(end.max(before.len()));
+    let mut value = before.to_vec();
+    // As in Redis, the string grows even if nothing is written.
+    value.resize(end.max(before.len()), 0);
+    let outcomes = parts(inputs).map(|part| part.run(&mut value)).collect();
+    let change = if value == before {
+        Change::None
+    } else {
+        Change::put(Bytes::from(value), kept(entry, cx))
+    };
+    (Outcome::Many(outcomes), change)
+});
 
 /// What is done to an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

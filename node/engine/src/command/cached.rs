@@ -22,7 +22,7 @@
 //! moves them by that difference; a claim that ends early costs a second load, and nothing else.
 
 use super::action::failed;
-use super::procedure::{Inputs, Procedure, READS, Run, WRITES};
+use super::procedure::{Inputs, Procedure, VALUES, WRITES, procedure};
 use crate::command::operation::{Action, Footprint, Given};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
@@ -223,43 +223,28 @@ impl<'a> Stored<'a> {
 }
 
 /// The entry without its claim. → `Nil`, or `Many` of its freshness (two `Int`s) and its value
-static READ: Procedure = Procedure {
-    number: 96,
-    name: "cache-read",
-    event: None,
-    kind: Kind::String,
-    takes: (0, 0),
-    footprint: |_| Footprint {
-        answers_value: true,
-        ..READS
-    },
-    run: Run::Entry(|_, entry, cx| {
+static READ: Procedure =
+    procedure(96, "cache-read", Kind::String, (0, 0), |_| VALUES).on_entry(|_, entry, cx| {
         let found = entry.map(|entry| {
             let freshness = Stored::of(entry.value()).freshness(now(cx));
             Outcome::Many(shown(freshness, entry))
         });
         (found.unwrap_or(Outcome::Nil), Change::None)
-    }),
-};
+    });
 
 /// Claims the entry with this id for so many milliseconds, or renews the claim, unless the entry is
 /// fresh for more than so many milliseconds. With a third number other than 0, it only renews. →
 /// `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of the value, if there is
 /// one
-pub(crate) static CLAIM: Procedure = Procedure {
-    number: 97,
-    name: "cache-claim",
-    event: None,
-    kind: Kind::String,
-    takes: (3, 1),
-    footprint: |inputs| Footprint {
+pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, (3, 1), |inputs| {
+    Footprint {
         answers_value: true,
         given: Given::one(&inputs.bytes[0]),
         stores: CLAIM_BYTES,
         ..WRITES
-    },
-    run: Run::Entry(claim),
-};
+    }
+})
+.on_entry(claim);
 
 fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[lease, ahead, renews], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
@@ -324,22 +309,15 @@ fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
 /// Stores a value: with an id, only if the entry is claimed with it. The numbers are the times of
 /// the entry in milliseconds, and 1 if there is nothing to load; the bytes are the id (empty: store
 /// in any case), the tags and the value. → `Int` 1 or 0
-static STORE: Procedure = Procedure {
-    number: 98,
-    name: "cache-store",
-    event: Some("set"),
-    kind: Kind::String,
-    takes: (4, 3),
-    footprint: |inputs| Footprint {
-        given: Given {
-            bytes: inputs.bytes.iter().map(Bytes::len).sum(),
-            largest: inputs.bytes.iter().map(Bytes::len).max().unwrap_or(0),
-        },
+static STORE: Procedure = procedure(98, "cache-store", Kind::String, (4, 3), |inputs| {
+    Footprint {
+        given: inputs.given(),
         stores: TIMES_BYTES + inputs.bytes[1].len() + inputs.bytes[2].len(),
         ..WRITES
-    },
-    run: Run::Entry(store),
-};
+    }
+})
+.told_as("set")
+.on_entry(store);
 
 fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[fresh, stale, kept, is_none], [id, tags, body]) =
@@ -377,37 +355,32 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
 
 /// Gives up the claim with this id. If there was a value before it, that one is served for so many
 /// milliseconds more, until the next caller loads. → `Int` 1 or 0
-static RELEASE: Procedure = Procedure {
-    number: 99,
-    name: "cache-release",
-    event: None,
-    kind: Kind::String,
-    takes: (1, 1),
-    footprint: |inputs| Footprint {
+static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1), |inputs| {
+    Footprint {
         given: Given::one(&inputs.bytes[0]),
         ..WRITES
-    },
-    run: Run::Entry(|inputs, entry, cx| {
-        let (hold, id) = (inputs.numbers[0].max(0), &inputs.bytes[0]);
-        match entry.map(|entry| (entry, Stored::of(entry.value()))) {
-            Some((_, Stored::Claimed(claim, None))) if claim.id == &id[..] => {
-                (Outcome::Int(1), Change::Delete)
-            }
-            Some((entry, Stored::Claimed(claim, Some(cached)))) if claim.id == &id[..] => {
-                let until = now(cx).saturating_add(hold);
-                let mut value = cached.whole.to_vec();
-                let times = [cached.fresh_until, cached.served_until];
-                let places = value[cached.times..].chunks_exact_mut(8);
-                for (place, time) in places.zip(times) {
-                    place.copy_from_slice(&time.max(until).to_le_bytes());
-                }
-                let change = Change::put(value.into(), entry.deadline());
-                (Outcome::Int(1), change)
-            }
-            _ => (Outcome::Int(0), Change::None),
+    }
+})
+.on_entry(|inputs, entry, cx| {
+    let (hold, id) = (inputs.numbers[0].max(0), &inputs.bytes[0]);
+    match entry.map(|entry| (entry, Stored::of(entry.value()))) {
+        Some((_, Stored::Claimed(claim, None))) if claim.id == &id[..] => {
+            (Outcome::Int(1), Change::Delete)
         }
-    }),
-};
+        Some((entry, Stored::Claimed(claim, Some(cached)))) if claim.id == &id[..] => {
+            let until = now(cx).saturating_add(hold);
+            let mut value = cached.whole.to_vec();
+            let times = [cached.fresh_until, cached.served_until];
+            let places = value[cached.times..].chunks_exact_mut(8);
+            for (place, time) in places.zip(times) {
+                place.copy_from_slice(&time.max(until).to_le_bytes());
+            }
+            let change = Change::put(value.into(), entry.deadline());
+            (Outcome::Int(1), change)
+        }
+        _ => (Outcome::Int(0), Change::None),
+    }
+});
 
 /// The present moment, in the time of stored values.
 fn now(cx: &RunContext) -> i64 {

@@ -4,7 +4,7 @@
 use super::{Call, ErrorText, Parsed, SYNTAX, Shape, is};
 use crate::command::glob;
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count};
+use crate::command::procedure::{Inputs, Procedure, WRITES, count};
 use crate::store::Table;
 use crate::store::budget::Budget;
 use crate::store::collection::{self, Edit, View};
@@ -30,12 +30,6 @@ const NEIGHBOURS: usize = 16;
 
 /// Rows that are looked at for one that is not overdue.
 const ROWS_LOOKED: usize = 4_000;
-
-/// What a procedure does that answers with fields or values.
-pub(super) const VALUES: Footprint = Footprint {
-    answers_value: true,
-    ..READS
-};
 
 /// What a procedure on fields answers and changes.
 pub(super) type Done<'a> = (Option<Outcome>, Edit<'a>);

@@ -3,7 +3,7 @@
 use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, command, is};
 use crate::command::action::set;
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
-use crate::command::procedure::{Procedure, READS, Run, WRITES};
+use crate::command::procedure::{Procedure, VALUES, WRITES, procedure};
 use crate::store::budget::Budget;
 use crate::store::change::Change;
 use crate::value::entry::Entry;
@@ -31,82 +31,60 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET_IF, &DELETE_IF, &DIGEST];
 
 /// Writes a value if the present one compares so with a given one, and answers with the old value
 /// or (0) only whether it did. → as `Set`
-static SET_IF: Procedure = Procedure {
-    number: 44,
-    name: "set if",
-    event: Some("set"),
-    kind: Kind::String,
-    takes: (4, 2),
-    footprint: |inputs| {
-        let (value, other) = (&inputs.bytes[0], &inputs.bytes[1]);
-        let get = inputs.numbers[3] != 0;
-        Footprint {
-            answers_value: get,
-            looks_up: get,
-            given: Given {
-                bytes: value.len() + other.len(),
-                largest: value.len().max(other.len()),
-            },
-            stores: value.len(),
-            ..WRITES
-        }
-    },
-    run: Run::Entry(|inputs, entry, cx| {
-        let [comparison, unit, ms, get] = inputs.numbers[..] else {
-            return (Outcome::Nil, Change::None);
-        };
-        // The write has its condition from here on.
-        let condition = match (
-            is_met(comparison, entry, &inputs.bytes[1], cx.budget),
-            entry,
-        ) {
-            (true, _) => Condition::Always,
-            (false, Some(_)) => Condition::IfAbsent,
-            (false, None) => Condition::IfPresent,
-        };
-        let expiry = Expiry::of_numbers([unit, ms]);
-        set(entry, &inputs.bytes[0], condition, expiry, get != 0, cx)
-    }),
-};
+static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2), |inputs| {
+    let (value, other) = (&inputs.bytes[0], &inputs.bytes[1]);
+    let get = inputs.numbers[3] != 0;
+    Footprint {
+        answers_value: get,
+        looks_up: get,
+        given: Given {
+            bytes: value.len() + other.len(),
+            largest: value.len().max(other.len()),
+        },
+        stores: value.len(),
+        ..WRITES
+    }
+})
+.told_as("set")
+.on_entry(|inputs, entry, cx| {
+    let [comparison, unit, ms, get] = inputs.numbers[..] else {
+        return (Outcome::Nil, Change::None);
+    };
+    // The write has its condition from here on.
+    let condition = match (
+        is_met(comparison, entry, &inputs.bytes[1], cx.budget),
+        entry,
+    ) {
+        (true, _) => Condition::Always,
+        (false, Some(_)) => Condition::IfAbsent,
+        (false, None) => Condition::IfPresent,
+    };
+    let expiry = Expiry::of_numbers([unit, ms]);
+    set(entry, &inputs.bytes[0], condition, expiry, get != 0, cx)
+});
 
 /// Deletes a key if its value compares so with a given one. → `Int` 1 or 0
-static DELETE_IF: Procedure = Procedure {
-    number: 45,
-    name: "delete if",
-    event: Some("del"),
-    kind: Kind::String,
-    takes: (1, 1),
-    footprint: |inputs| Footprint {
+static DELETE_IF: Procedure =
+    procedure(45, "delete if", Kind::String, (1, 1), |inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
         ..WRITES
-    },
-    run: Run::Entry(|inputs, entry, cx| {
+    })
+    .told_as("del")
+    .on_entry(|inputs, entry, cx| {
         if entry.is_some() && is_met(inputs.numbers[0], entry, &inputs.bytes[0], cx.budget) {
             (Outcome::Int(1), Change::Delete)
         } else {
             (Outcome::Int(0), Change::None)
         }
-    }),
-};
+    });
 
-/// The digest of a value. → `Bulk` or `Nil`
-static DIGEST: Procedure = Procedure {
-    number: 46,
-    name: "digest",
-    event: None,
-    kind: Kind::String,
-    takes: (0, 0),
-    // As large as a value that is in place of it.
-    footprint: |_| Footprint {
-        answers_value: true,
-        ..READS
-    },
-    run: Run::Entry(|_, entry, cx| {
+/// The digest of a value, which counts as large as the value. → `Bulk` or `Nil`
+static DIGEST: Procedure =
+    procedure(46, "digest", Kind::String, (0, 0), |_| VALUES).on_entry(|_, entry, cx| {
         let digest = entry.map(|entry| digest(entry.value(), cx.budget));
         let digest = digest.map(|digest| Outcome::Bulk(Value::from(digest.as_bytes())));
         (digest.unwrap_or(Outcome::Nil), Change::None)
-    }),
-};
+    });
 
 /// What is asked of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

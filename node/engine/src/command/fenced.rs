@@ -7,7 +7,7 @@
 //! ```
 
 use super::action::{failed, set};
-use super::procedure::{Inputs, Procedure, Run, WRITES};
+use super::procedure::{Inputs, Procedure, WRITES, procedure};
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
@@ -25,19 +25,15 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET];
 
 /// Writes a value with a token. The numbers are the token and the deadline. → `Int` 1, or 0: a
 /// higher token was seen
-static SET: Procedure = Procedure {
-    number: 100,
-    name: "fenced-set",
-    event: Some("set"),
-    kind: Kind::String,
-    takes: (3, 1),
-    footprint: |inputs| Footprint {
+static SET: Procedure = procedure(100, "fenced-set", Kind::String, (3, 1), |inputs| {
+    Footprint {
         given: Given::one(&inputs.bytes[0]),
         stores: HEAD + inputs.bytes[0].len(),
         ..WRITES
-    },
-    run: Run::Entry(run),
-};
+    }
+})
+.told_as("set")
+.on_entry(run);
 
 fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let (&[token, unit, ms], value) = (&inputs.numbers[..], &inputs.bytes[0]) else {

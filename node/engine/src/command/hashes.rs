@@ -2,8 +2,8 @@
 
 use super::call::Unit;
 use super::collections::{
-    ITEM_OVERHEAD, TOO_LARGE, VALUES, drawing, failed, has, length, random, rest, scan, scanning,
-    wanted, writes,
+    ITEM_OVERHEAD, TOO_LARGE, drawing, failed, has, length, random, rest, scan, scanning, wanted,
+    writes,
 };
 use super::reply::{NOT_FINITE, Words};
 use super::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::command::action::field_deadline;
 use crate::command::operation::{Action, Expiry, Footprint};
-use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::command::procedure::{Inputs, Procedure, READS, VALUES, WRITES, count, procedure};
 use crate::store::collection::{self, Edit, Timing, View};
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
@@ -192,89 +192,40 @@ const WORDED_FLOAT: Shape = Shape::Worded(&Words {
 });
 
 /// The value of a field. → `Bulk` or `Nil`
-static GET: Procedure = Procedure {
-    number: 7,
-    name: "hash get",
-    event: None,
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: |_| VALUES,
-    run: Run::Fields(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None)),
-};
+static GET: Procedure = procedure(7, "hash get", Kind::Hash, (0, 1), |_| VALUES)
+    .on_fields(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None));
 
 /// The values of several fields. → `Many`
-static GET_SOME: Procedure = Procedure {
-    number: 8,
-    name: "hash get some",
-    event: None,
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: |_| VALUES,
-    run: Run::Fields(
+static GET_SOME: Procedure = procedure(8, "hash get some", Kind::Hash, (0, 1), |_| VALUES)
+    .on_fields(
         |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
             Some(values) => (Some(Outcome::Many(values)), Edit::None),
             None => TOO_LARGE,
         },
-    ),
-};
+    );
 
 /// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
 /// one if the caller reads it in pages
-pub(crate) static ALL: Procedure = Procedure {
-    number: 9,
-    name: "hash all",
-    event: None,
-    kind: Kind::Hash,
-    takes: (1, 0),
-    footprint: |_| VALUES,
-    run: Run::All,
-};
+pub(crate) static ALL: Procedure = procedure(9, "hash all", Kind::Hash, (1, 0), |_| VALUES);
 
 /// How many fields there are. → `Int`
-static LENGTH: Procedure = Procedure {
-    number: 10,
-    name: "hash length",
-    event: None,
-    kind: Kind::Hash,
-    takes: (0, 0),
-    footprint: |_| READS,
-    run: Run::Fields(length),
-};
+static LENGTH: Procedure =
+    procedure(10, "hash length", Kind::Hash, (0, 0), |_| READS).on_fields(length);
 
 /// How long the value of a field is. → `Int`
-static VALUE_LENGTH: Procedure = Procedure {
-    number: 11,
-    name: "hash value length",
-    event: None,
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: |_| READS,
-    run: Run::Fields(|inputs, hash, _| {
+static VALUE_LENGTH: Procedure = procedure(11, "hash value length", Kind::Hash, (0, 1), |_| READS)
+    .on_fields(|inputs, hash, _| {
         let found = hash.get(&inputs.bytes[0]);
         (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
-    }),
-};
+    });
 
 /// Whether there is a field. → `Int`
-static HAS: Procedure = Procedure {
-    number: 12,
-    name: "hash has",
-    event: None,
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: |_| READS,
-    run: Run::Fields(has),
-};
+static HAS: Procedure = procedure(12, "hash has", Kind::Hash, (0, 1), |_| READS).on_fields(has);
 
 /// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
-static SET: Procedure = Procedure {
-    number: 13,
-    name: "hash set",
-    event: Some("hset"),
-    kind: Kind::Hash,
-    takes: (1, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, hash, _| {
+static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1), writes)
+    .told_as("hset")
+    .on_fields(|inputs, hash, _| {
         let given = pairs(inputs);
         let Some((first, _)) = { given }.next() else {
             return (None, Edit::None);
@@ -283,29 +234,17 @@ static SET: Procedure = Procedure {
             return (None, Edit::None);
         }
         (None, Edit::Set(given, Timing::Never))
-    }),
-};
+    });
 
 /// Deletes fields. → `Int`, how many there were
-static DELETE: Procedure = Procedure {
-    number: 14,
-    name: "hash delete",
-    event: Some("hdel"),
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
-};
+static DELETE: Procedure = procedure(14, "hash delete", Kind::Hash, (0, 1), writes)
+    .told_as("hdel")
+    .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Adds to the integer of a field. → `Int`
-static ADD: Procedure = Procedure {
-    number: 15,
-    name: "hash add",
-    event: Some("hincrby"),
-    kind: Kind::Hash,
-    takes: (1, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, hash, _| {
+static ADD: Procedure = procedure(15, "hash add", Kind::Hash, (1, 1), writes)
+    .told_as("hincrby")
+    .on_fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
         let Some(old) = hash.get(field).map_or(Some(0), integer) else {
             return failed(Failure::NotAnInteger);
@@ -315,18 +254,12 @@ static ADD: Procedure = Procedure {
         };
         let text = new.to_string().into_bytes();
         (Some(Outcome::Int(new)), Edit::SetOne(field, text))
-    }),
-};
+    });
 
 /// Adds to the decimal number of a field, whose addend is a text. → `Bulk`
-static ADD_FLOAT: Procedure = Procedure {
-    number: 16,
-    name: "hash add float",
-    event: Some("hincrbyfloat"),
-    kind: Kind::Hash,
-    takes: (0, 2),
-    footprint: writes,
-    run: Run::Fields(|inputs, hash, _| {
+static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2), writes)
+    .told_as("hincrbyfloat")
+    .on_fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
         let old = hash
             .get(field)
@@ -341,47 +274,29 @@ static ADD_FLOAT: Procedure = Procedure {
         let text = sum.text();
         let outcome = Outcome::Bulk(Value::from(text.as_bytes()));
         (Some(outcome), Edit::SetOne(field, text.into_bytes()))
-    }),
-};
+    });
 
 /// So many random fields, with (1) or without their values, drawn from this seed. A negative number
 /// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
 /// or `Nil`: the key is absent
-static RANDOM: Procedure = Procedure {
-    number: 17,
-    name: "hash random",
-    event: None,
-    kind: Kind::Hash,
-    takes: (3, 0),
-    footprint: |_| VALUES,
-    run: Run::Fields(random),
-};
+static RANDOM: Procedure =
+    procedure(17, "hash random", Kind::Hash, (3, 0), |_| VALUES).on_fields(random);
 
 /// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
 /// `Keys`
-static SCAN: Procedure = Procedure {
-    number: 18,
-    name: "hash scan",
-    event: None,
-    kind: Kind::Hash,
-    takes: (3, 1),
-    footprint: |_| VALUES,
-    run: Run::Fields(scan),
-};
+static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1), |_| VALUES).on_fields(scan);
 
 /// The values of several fields, which are deleted. → `Many`
-static GET_AND_DELETE: Procedure = Procedure {
-    number: 19,
-    name: "hash get and delete",
-    event: Some("hdel"),
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: |inputs| Footprint {
-        answers_value: true,
-        looks_up: true,
-        ..writes(inputs)
-    },
-    run: Run::Fields(|inputs, hash, cx| {
+static GET_AND_DELETE: Procedure =
+    procedure(19, "hash get and delete", Kind::Hash, (0, 1), |inputs| {
+        Footprint {
+            answers_value: true,
+            looks_up: true,
+            ..writes(inputs)
+        }
+    })
+    .told_as("hdel")
+    .on_fields(|inputs, hash, cx| {
         let Some(mut values) = values_of(hash, &inputs.bytes[0], cx) else {
             return TOO_LARGE;
         };
@@ -394,19 +309,13 @@ static GET_AND_DELETE: Procedure = Procedure {
         }
         let fields = Items(&inputs.bytes[0]).collect();
         (Some(Outcome::Many(values)), Edit::Delete(fields))
-    }),
-};
+    });
 
 /// Gives fields a deadline, as `expiry_of` two numbers says, under a condition of the third. →
 /// `Many`: 1 done, 0 the condition is not met, 2 deleted because the time is past, -2 no such field
-static EXPIRE: Procedure = Procedure {
-    number: 20,
-    name: "hash expire",
-    event: Some("hexpire"),
-    kind: Kind::Hash,
-    takes: (3, 1),
-    footprint: dates,
-    run: Run::Fields(|inputs, hash, cx| {
+static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1), dates)
+    .told_as("hexpire")
+    .on_fields(|inputs, hash, cx| {
         let deadline = field_deadline(expiry_of(inputs), cx);
         let condition = inputs.numbers[2];
         let (mut outcomes, mut met) = (Vec::new(), BTreeMap::new());
@@ -428,19 +337,12 @@ static EXPIRE: Procedure = Procedure {
             None => Edit::Delete(met.into_keys().collect()),
         };
         (Some(Outcome::Many(outcomes)), edit)
-    }),
-};
+    });
 
 /// When fields expire: how long from now (0), or the wall time (1), in units of so many
 /// milliseconds. → `Many`: -1 never, -2 no such field
-static TIME: Procedure = Procedure {
-    number: 21,
-    name: "hash time",
-    event: None,
-    kind: Kind::Hash,
-    takes: (2, 1),
-    footprint: |_| READS,
-    run: Run::Fields(|inputs, hash, cx| {
+static TIME: Procedure =
+    procedure(21, "hash time", Kind::Hash, (2, 1), |_| READS).on_fields(|inputs, hash, cx| {
         let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
         let time = |field| match hash.dated(field) {
             None => -2,
@@ -457,18 +359,12 @@ static TIME: Procedure = Procedure {
         };
         let times = Items(&inputs.bytes[0]).map(|field| Outcome::Int(time(field)));
         (Some(Outcome::Many(times.collect())), Edit::None)
-    }),
-};
+    });
 
 /// Takes the deadlines of fields away. → `Many`: 1 done, -1 it had none, -2 no such field
-static PERSIST: Procedure = Procedure {
-    number: 22,
-    name: "hash persist",
-    event: Some("hpersist"),
-    kind: Kind::Hash,
-    takes: (0, 1),
-    footprint: dates,
-    run: Run::Fields(|inputs, hash, _| {
+static PERSIST: Procedure = procedure(22, "hash persist", Kind::Hash, (0, 1), dates)
+    .told_as("hpersist")
+    .on_fields(|inputs, hash, _| {
         let (mut outcomes, mut fields) = (Vec::new(), BTreeSet::new());
         for field in Items(&inputs.bytes[0]) {
             outcomes.push(Outcome::Int(match hash.dated(field) {
@@ -480,46 +376,36 @@ static PERSIST: Procedure = Procedure {
         }
         let fields = fields.into_iter().map(|field| (field, 0));
         (Some(Outcome::Many(outcomes)), Edit::Date(fields.collect()))
-    }),
-};
+    });
 
 /// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). → `Many`
-static GET_AND_DATE: Procedure = Procedure {
-    number: 23,
-    name: "hash get and date",
-    event: Some("hexpire"),
-    kind: Kind::Hash,
-    takes: (2, 1),
-    footprint: |inputs| Footprint {
+static GET_AND_DATE: Procedure = procedure(23, "hash get and date", Kind::Hash, (2, 1), |inputs| {
+    Footprint {
         answers_value: true,
         looks_up: true,
         ..dates(inputs)
-    },
-    run: Run::Fields(|inputs, hash, cx| {
-        let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
-            return TOO_LARGE;
-        };
-        let fields = || Items(&inputs.bytes[0]);
-        let expiry = expiry_of(inputs);
-        let edit = match field_deadline(expiry, cx) {
-            _ if expiry == Expiry::Keep => Edit::None,
-            Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
-            None => Edit::Delete(fields().collect()),
-        };
-        (Some(Outcome::Many(values)), edit)
-    }),
-};
+    }
+})
+.told_as("hexpire")
+.on_fields(|inputs, hash, cx| {
+    let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
+        return TOO_LARGE;
+    };
+    let fields = || Items(&inputs.bytes[0]);
+    let expiry = expiry_of(inputs);
+    let edit = match field_deadline(expiry, cx) {
+        _ if expiry == Expiry::Keep => Edit::None,
+        Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
+        None => Edit::Delete(fields().collect()),
+    };
+    (Some(Outcome::Many(values)), edit)
+});
 
 /// Sets fields if (1) none of them exists, or (2) all of them do, with a deadline as the other two
 /// numbers say (see `expiry_of`). → `Int`, whether it did
-static SET_AND_DATE: Procedure = Procedure {
-    number: 24,
-    name: "hash set and date",
-    event: Some("hset"),
-    kind: Kind::Hash,
-    takes: (3, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, hash, cx| {
+static SET_AND_DATE: Procedure = procedure(24, "hash set and date", Kind::Hash, (3, 1), writes)
+    .told_as("hset")
+    .on_fields(|inputs, hash, cx| {
         let given = pairs(inputs);
         let met = { given }.all(|(field, _)| match inputs.numbers[2] {
             1 => hash.get(field).is_none(),
@@ -538,8 +424,7 @@ static SET_AND_DATE: Procedure = Procedure {
             None => Edit::Delete(given.map(|(field, _)| field).collect()),
         };
         (Some(Outcome::Int(1)), edit)
-    }),
-};
+    });
 
 /// The time that the first two numbers of a procedure give.
 fn expiry_of(inputs: &Inputs) -> Expiry {

@@ -6,8 +6,8 @@ use super::{
     command, is,
 };
 use crate::command::action::{failed, set};
-use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, Run, WRITES};
+use crate::command::operation::{Action, Condition, Expiry, Footprint};
+use crate::command::procedure::{Inputs, Procedure, WRITES, procedure};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -38,27 +38,16 @@ const TEXT_BYTES: usize = 64;
 
 /// Adds to a number. A sum that is out of bounds is not written, or the bound is written in its
 /// place. → `Many` of the value and of what was added: `Int`s, or `Bulk`s of decimal numbers
-static INCREASE: Procedure = Procedure {
-    number: 47,
-    name: "increase",
-    event: Some("incrby"),
-    kind: Kind::String,
-    // Whether decimal, what to add, the bounds, whether to go to a bound, the deadline, and whether
-    // only a key without one gets it; and the same three as texts, if they are decimal.
-    takes: (8, 3),
-    footprint: |inputs| Footprint {
-        given: Given {
-            bytes: inputs.bytes.iter().map(Bytes::len).sum(),
-            largest: inputs.bytes.iter().map(Bytes::len).max().unwrap_or(0),
-        },
-        stores: TEXT_BYTES,
-        ..WRITES
-    },
-    run: Run::Entry(|inputs, entry, cx| match inputs.numbers[0] {
-        0 => whole(inputs, entry, cx),
-        _ => decimal(inputs, entry, cx),
-    }),
-};
+static INCREASE: Procedure = procedure(47, "increase", Kind::String, (8, 3), |inputs| Footprint {
+    given: inputs.given(),
+    stores: TEXT_BYTES,
+    ..WRITES
+})
+.told_as("incrby")
+.on_entry(|inputs, entry, cx| match inputs.numbers[0] {
+    0 => whole(inputs, entry, cx),
+    _ => decimal(inputs, entry, cx),
+});
 
 fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let [_, by, lower, upper, saturates, ..] = inputs.numbers[..] else {

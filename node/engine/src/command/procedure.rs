@@ -43,11 +43,52 @@ pub(crate) struct Procedure {
     pub(crate) run: Run,
 }
 
+/// A procedure of this number and name, for keys that hold this kind. It takes so many numbers and
+/// so many runs of bytes, and may do and cost this. It reads all of a collection, unless it is given
+/// something else to do.
+pub(super) const fn procedure(
+    number: u16,
+    name: &'static str,
+    kind: Kind,
+    takes: (usize, usize),
+    footprint: fn(&Inputs) -> Footprint,
+) -> Procedure {
+    Procedure {
+        number,
+        name,
+        kind,
+        event: None,
+        takes,
+        footprint,
+        run: Run::All,
+    }
+}
+
+impl Procedure {
+    /// Subscribers of Redis are told of its writes by an event of this name.
+    pub(super) const fn told_as(mut self, event: &'static str) -> Self {
+        self.event = Some(event);
+        self
+    }
+
+    /// It does this to an entry ([`Run::Entry`]).
+    pub(super) const fn on_entry(mut self, run: OnEntry) -> Self {
+        self.run = Run::Entry(run);
+        self
+    }
+
+    /// It does this to the fields of a collection ([`Run::Fields`]).
+    pub(super) const fn on_fields(mut self, run: OnFields) -> Self {
+        self.run = Run::Fields(run);
+        self
+    }
+}
+
 /// What a procedure does to what its key holds.
 #[derive(Clone, Copy)]
 pub(crate) enum Run {
     /// To an entry (`None`: absent or overdue).
-    Entry(fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, Change)),
+    Entry(OnEntry),
     /// To a collection; an absent one is empty. Without an outcome it answers how many fields came
     /// or went.
     Fields(OnFields),
@@ -56,6 +97,9 @@ pub(crate) enum Run {
     /// number, which says that ([`IN_PAGES`]).
     All,
 }
+
+/// What a procedure does to an entry.
+pub(crate) type OnEntry = fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, Change);
 
 /// What a procedure does to the fields of a collection.
 pub(crate) type OnFields =
@@ -121,6 +165,21 @@ pub(crate) struct Joint {
     pub(crate) run: fn(&Inputs, (MapId, &[u8]), &mut Rows<'_>) -> Outcome,
 }
 
+/// A joint without further keys, which takes nothing, reads keys of any kind, and answers nothing.
+pub(super) const JOINT: Joint = Joint {
+    number: 0,
+    name: "",
+    event: "",
+    event_of_others: None,
+    kind: None,
+    level: 0,
+    numbers: 0,
+    others: |runs| (runs == 0).then_some((0..0, 1)),
+    map: |_, map| map,
+    footprint: |_| READS,
+    run: |_, _, _| Outcome::Nil,
+};
+
 /// The number that a caller gives that reads a large collection in pages.
 const IN_PAGES: i64 = 1;
 
@@ -179,6 +238,12 @@ pub(crate) const READS: Footprint = Footprint {
     stores: 0,
 };
 
+/// What a procedure does that answers with values.
+pub(crate) const VALUES: Footprint = Footprint {
+    answers_value: true,
+    ..READS
+};
+
 /// What a procedure does that changes its key.
 pub(crate) const WRITES: Footprint = Footprint {
     writes: true,
@@ -213,6 +278,17 @@ pub(crate) struct Inputs {
     pub(crate) numbers: SmallVec<[i64; 2]>,
     /// Runs of bytes.
     pub(crate) bytes: InputBytes,
+}
+
+impl Inputs {
+    /// The sizes of its runs of bytes.
+    pub(crate) fn given(&self) -> Given {
+        let sizes = self.bytes.iter().map(Bytes::len);
+        Given {
+            bytes: sizes.clone().sum(),
+            largest: sizes.max().unwrap_or(0),
+        }
+    }
 }
 
 /// A call of a procedure.

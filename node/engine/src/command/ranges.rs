@@ -5,7 +5,7 @@ use super::{
 };
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, Run, WRITES, count};
+use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure};
 use crate::store::change::Change;
 use crate::store::run_context::{RunContext, kept};
 use crate::value::entry::Entry;
@@ -55,96 +55,66 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 ];
 
 /// The part of a string from one place up to and including another. → `Bulk`
-static GET_RANGE: Procedure = Procedure {
-    number: 1,
-    name: "get range",
-    event: None,
-    kind: Kind::String,
-    takes: (2, 0),
-    footprint: |_| Footprint {
-        answers_value: true,
-        ..READS
-    },
-    run: Run::Entry(|inputs, entry, _| {
-        let value = entry.map_or(&[][..], Entry::value);
-        let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
-        let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
-        (Outcome::Bulk(Value::from(part)), Change::None)
-    }),
-};
+static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0), |_| Footprint {
+    answers_value: true,
+    ..READS
+})
+.on_entry(|inputs, entry, _| {
+    let value = entry.map_or(&[][..], Entry::value);
+    let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
+    let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
+    (Outcome::Bulk(Value::from(part)), Change::None)
+});
 
 /// Overwrites a string from a place on. → `Int`, the length
-static SET_RANGE: Procedure = Procedure {
-    number: 2,
-    name: "set range",
-    event: Some("setrange"),
-    kind: Kind::String,
-    takes: (1, 1),
-    footprint: |inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
-        ..writes(end_of(inputs))
-    },
-    run: Run::Entry(|inputs, entry, cx| {
-        let part = &inputs.bytes[0];
-        let end = end_of(inputs);
-        if part.is_empty() {
-            return (count(entry.map_or(0, |e| e.value().len())), Change::None);
-        }
-        overwrite(entry, cx, end, |value| {
-            value[end - part.len()..end].copy_from_slice(part);
-            count(value.len())
-        })
-    }),
-};
+static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1), |inputs| Footprint {
+    given: Given::one(&inputs.bytes[0]),
+    ..writes(end_of(inputs))
+})
+.told_as("setrange")
+.on_entry(|inputs, entry, cx| {
+    let part = &inputs.bytes[0];
+    let end = end_of(inputs);
+    if part.is_empty() {
+        return (count(entry.map_or(0, |e| e.value().len())), Change::None);
+    }
+    overwrite(entry, cx, end, |value| {
+        value[end - part.len()..end].copy_from_slice(part);
+        count(value.len())
+    })
+});
 
 /// The bit at a place. → `Int`
-static GET_BIT: Procedure = Procedure {
-    number: 3,
-    name: "get bit",
-    event: None,
-    kind: Kind::String,
-    takes: (1, 0),
-    footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, _| {
+static GET_BIT: Procedure =
+    procedure(3, "get bit", Kind::String, (1, 0), |_| READS).on_entry(|inputs, entry, _| {
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         let found = entry.and_then(|e| e.value().get(byte));
         let set = found.is_some_and(|found| found & mask != 0);
         (Outcome::Int(i64::from(set)), Change::None)
-    }),
-};
+    });
 
 /// Sets or clears the bit at a place. → `Int`, the bit before
-static SET_BIT: Procedure = Procedure {
-    number: 4,
-    name: "set bit",
-    event: Some("setbit"),
-    kind: Kind::String,
-    takes: (2, 0),
-    footprint: |inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1),
-    run: Run::Entry(|inputs, entry, cx| {
-        let (byte, mask) = place_of_bit(inputs.numbers[0]);
-        overwrite(entry, cx, byte + 1, |value| {
-            let before = value[byte] & mask != 0;
-            if inputs.numbers[1] == 0 {
-                value[byte] &= !mask;
-            } else {
-                value[byte] |= mask;
-            }
-            Outcome::Int(i64::from(before))
-        })
-    }),
-};
+static SET_BIT: Procedure = procedure(4, "set bit", Kind::String, (2, 0), |inputs| {
+    writes(place_of_bit(inputs.numbers[0]).0 + 1)
+})
+.told_as("setbit")
+.on_entry(|inputs, entry, cx| {
+    let (byte, mask) = place_of_bit(inputs.numbers[0]);
+    overwrite(entry, cx, byte + 1, |value| {
+        let before = value[byte] & mask != 0;
+        if inputs.numbers[1] == 0 {
+            value[byte] &= !mask;
+        } else {
+            value[byte] |= mask;
+        }
+        Outcome::Int(i64::from(before))
+    })
+});
 
 /// How many bits are set from one place up to and including another, in bytes or (1) in bits. →
 /// `Int`
-static BIT_COUNT: Procedure = Procedure {
-    number: 5,
-    name: "bit count",
-    event: None,
-    kind: Kind::String,
-    takes: (3, 0),
-    footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, cx| {
+static BIT_COUNT: Procedure =
+    procedure(5, "bit count", Kind::String, (3, 0), |_| READS).on_entry(|inputs, entry, cx| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
@@ -158,19 +128,12 @@ static BIT_COUNT: Procedure = Procedure {
             Outcome::Int(all - i64::from(before) - i64::from(after)),
             Change::None,
         )
-    }),
-};
+    });
 
 /// The place of the first bit of this kind within a range in bytes or (1) in bits, whose end was
 /// given or not (0). → `Int`, -1: there is none
-static BIT_POSITION: Procedure = Procedure {
-    number: 6,
-    name: "bit position",
-    event: None,
-    kind: Kind::String,
-    takes: (5, 0),
-    footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, cx| {
+static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 0), |_| READS)
+    .on_entry(|inputs, entry, cx| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };
@@ -203,8 +166,7 @@ static BIT_POSITION: Procedure = Procedure {
             if behind { count(value.len() * 8) } else { none },
             Change::None,
         )
-    }),
-};
+    });
 
 /// How many bits are set. Words are counted, since values may have megabytes.
 fn bits_of(bytes: &[u8]) -> i64 {

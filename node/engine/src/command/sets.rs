@@ -1,8 +1,8 @@
 //! Commands on sets.
 
 use super::collections::{
-    ITEM_OVERHEAD, TOO_LARGE, VALUES, draw, drawing, failed, has, length, random, rest, scan,
-    scanning, seed, wanted, writes,
+    ITEM_OVERHEAD, TOO_LARGE, draw, drawing, failed, has, length, random, rest, scan, scanning,
+    seed, wanted, writes,
 };
 use super::several::check_count;
 use super::{
@@ -10,7 +10,9 @@ use super::{
     command, counted_keys, is,
 };
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Joint, Procedure, READS, Run, WRITES, count};
+use crate::command::procedure::{
+    Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure,
+};
 use crate::command::rows::Rows;
 use crate::store::Found;
 use crate::store::budget::Budget;
@@ -125,14 +127,9 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 120;
 
 /// Adds members. → `Int`, how many are new
-static ADD: Procedure = Procedure {
-    number: NUMBER,
-    name: "set add",
-    event: Some("sadd"),
-    kind: Kind::Set,
-    takes: (0, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, set, _| {
+static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1), writes)
+    .told_as("sadd")
+    .on_fields(|inputs, set, _| {
         let given = Pairs::of(&inputs.bytes[0], false);
         let is_new = |(member, _): (&[u8], &[u8])| set.get(member).is_none();
         if { given }.any(is_new) {
@@ -140,124 +137,68 @@ static ADD: Procedure = Procedure {
         } else {
             (Some(Outcome::Int(0)), Edit::None)
         }
-    }),
-};
+    });
 
 /// Removes members. → `Int`, how many there were
-static REMOVE: Procedure = Procedure {
-    number: NUMBER + 1,
-    name: "set remove",
-    event: Some("srem"),
-    kind: Kind::Set,
-    takes: (0, 1),
-    footprint: writes,
-    run: Run::Fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect()))),
-};
+static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1), writes)
+    .told_as("srem")
+    .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Whether there is a member. → `Int`
-static HAS: Procedure = Procedure {
-    number: NUMBER + 2,
-    name: "set has",
-    event: None,
-    kind: Kind::Set,
-    takes: (0, 1),
-    footprint: |_| READS,
-    run: Run::Fields(has),
-};
+static HAS: Procedure =
+    procedure(NUMBER + 2, "set has", Kind::Set, (0, 1), |_| READS).on_fields(has);
 
 /// Which of several members there are. → `Many` of `Int`
-static HAS_SOME: Procedure = Procedure {
-    number: NUMBER + 3,
-    name: "set has some",
-    event: None,
-    kind: Kind::Set,
-    takes: (0, 1),
-    footprint: |_| READS,
-    run: Run::Fields(|inputs, set, _| {
+static HAS_SOME: Procedure = procedure(NUMBER + 3, "set has some", Kind::Set, (0, 1), |_| READS)
+    .on_fields(|inputs, set, _| {
         let is_there = |member| Outcome::Int(i64::from(set.get(member).is_some()));
         let all = Items(&inputs.bytes[0]).map(is_there).collect();
         (Some(Outcome::Many(all)), Edit::None)
-    }),
-};
+    });
 
 /// All members.
-static ALL: Procedure = Procedure {
-    number: NUMBER + 4,
-    name: "set all",
-    event: None,
-    kind: Kind::Set,
-    takes: (1, 0),
-    footprint: |_| VALUES,
-    run: Run::All,
-};
+static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0), |_| VALUES);
 
 /// How many members there are. → `Int`
-static LENGTH: Procedure = Procedure {
-    number: NUMBER + 5,
-    name: "set length",
-    event: None,
-    kind: Kind::Set,
-    takes: (0, 0),
-    footprint: |_| READS,
-    run: Run::Fields(length),
-};
+static LENGTH: Procedure =
+    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0), |_| READS).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or so many → `Bulk`, all
 /// in one run of bytes
-static POP: Procedure = Procedure {
-    number: NUMBER + 6,
-    name: "set pop",
-    event: Some("spop"),
-    kind: Kind::Set,
-    takes: (2, 0),
-    footprint: |_| Footprint {
-        answers_value: true,
-        looks_up: true,
-        ..WRITES
-    },
-    run: Run::Fields(|inputs, set, cx| {
-        let [wanted, seed] = inputs.numbers[..] else {
-            return failed(Failure::NotAnInteger);
-        };
-        let (one, mut taken, mut bytes) = (wanted < 0, Vec::new(), 0);
-        let fits = draw(set, if one { 1 } else { wanted }, seed, |(member, _)| {
-            bytes += member.len() + ITEM_OVERHEAD;
-            taken.push(member);
-            bytes <= collection::answer_max(cx)
-        });
-        if !fits {
-            return TOO_LARGE;
-        }
-        let outcome = match taken.first() {
-            None if one => Outcome::Nil,
-            Some(member) if one => Outcome::Bulk(Value::from(*member)),
-            _ => Outcome::Bulk(Value::from(&*packed(taken.iter().copied()))),
-        };
-        (Some(outcome), Edit::Delete(taken))
-    }),
-};
+static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0), |_| Footprint {
+    answers_value: true,
+    looks_up: true,
+    ..WRITES
+})
+.told_as("spop")
+.on_fields(|inputs, set, cx| {
+    let [wanted, seed] = inputs.numbers[..] else {
+        return failed(Failure::NotAnInteger);
+    };
+    let (one, mut taken, mut bytes) = (wanted < 0, Vec::new(), 0);
+    let fits = draw(set, if one { 1 } else { wanted }, seed, |(member, _)| {
+        bytes += member.len() + ITEM_OVERHEAD;
+        taken.push(member);
+        bytes <= collection::answer_max(cx)
+    });
+    if !fits {
+        return TOO_LARGE;
+    }
+    let outcome = match taken.first() {
+        None if one => Outcome::Nil,
+        Some(member) if one => Outcome::Bulk(Value::from(*member)),
+        _ => Outcome::Bulk(Value::from(&*packed(taken.iter().copied()))),
+    };
+    (Some(outcome), Edit::Delete(taken))
+});
 
 /// Random members: see [`random`].
-static RANDOM: Procedure = Procedure {
-    number: NUMBER + 7,
-    name: "set random",
-    event: None,
-    kind: Kind::Set,
-    takes: (3, 0),
-    footprint: |_| VALUES,
-    run: Run::Fields(random),
-};
+static RANDOM: Procedure =
+    procedure(NUMBER + 7, "set random", Kind::Set, (3, 0), |_| VALUES).on_fields(random);
 
 /// Members from a place on: see [`scan`].
-static SCAN: Procedure = Procedure {
-    number: NUMBER + 8,
-    name: "set scan",
-    event: None,
-    kind: Kind::Set,
-    takes: (3, 1),
-    footprint: |_| VALUES,
-    run: Run::Fields(scan),
-};
+static SCAN: Procedure =
+    procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1), |_| VALUES).on_fields(scan);
 
 /// Moves a member to another set. The runs are its key, and the member. → `Int` 1 or 0
 static MOVE: Joint = Joint {
@@ -267,9 +208,7 @@ static MOVE: Joint = Joint {
     event_of_others: Some("sadd"),
     kind: Some(Kind::Set),
     level: KINDS,
-    numbers: 0,
     others: |runs| (runs == 2).then_some((0..1, 1)),
-    map: |_, map| map,
     footprint: |inputs| Footprint {
         given: given(inputs),
         stores: inputs.bytes[1].len(),
@@ -299,6 +238,7 @@ static MOVE: Joint = Joint {
         }
         removed
     },
+    ..JOINT
 };
 
 /// The members of sets together, as the number says ([`Combination`]). The runs are the further
@@ -306,13 +246,10 @@ static MOVE: Joint = Joint {
 static COMBINE: Joint = Joint {
     number: NUMBER + 10,
     name: "set combine",
-    event: "",
-    event_of_others: None,
     kind: Some(Kind::Set),
     level: KINDS,
     numbers: 1,
     others: |runs| Some((0..runs, 1)),
-    map: |_, map| map,
     footprint: |inputs| Footprint {
         given: given(inputs),
         ..VALUES
@@ -326,6 +263,7 @@ static COMBINE: Joint = Joint {
             Err(failure) => Outcome::Failed(failure),
         }
     },
+    ..JOINT
 };
 
 /// How many members several sets have in common. The number is the most that is counted; 0: all. →
@@ -384,21 +322,15 @@ static STORE_DIFFERENCE: Joint = Joint {
 };
 
 const STORE: Joint = Joint {
-    number: 0,
-    name: "",
-    event: "",
-    event_of_others: None,
     kind: Some(Kind::Set),
     level: KINDS,
-    numbers: 0,
     others: |runs| (runs > 0).then_some((0..runs, 1)),
-    map: |_, map| map,
     footprint: |inputs| Footprint {
         given: given(inputs),
         stores: given(inputs).bytes,
         ..WRITES
     },
-    run: |_, _, _| Outcome::Nil,
+    ..JOINT
 };
 
 /// Which members several sets have together.
@@ -425,10 +357,10 @@ impl Combination {
 /// What a call on several keys was given. It is not empty, so what it stores is not too large for a
 /// record.
 fn given(inputs: &Inputs) -> Given {
-    let sizes = inputs.bytes.iter().map(|run| run.len());
+    let given = inputs.given();
     Given {
-        bytes: sizes.clone().sum::<usize>().max(1),
-        largest: sizes.max().unwrap_or(0),
+        bytes: given.bytes.max(1),
+        ..given
     }
 }
 

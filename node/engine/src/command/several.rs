@@ -7,8 +7,8 @@ use super::{
     Access, Call, Description, ErrorText, Keys, Parse, Parsed, Rights, SYNTAX, Shape, command,
     counted_keys, is,
 };
-use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
-use crate::command::procedure::{Inputs, Joint, ProcedureCall, WRITES};
+use crate::command::operation::{Action, Condition, Expiry, Footprint};
+use crate::command::procedure::{JOINT, Joint, ProcedureCall, WRITES};
 use crate::value::integer::integer;
 use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
@@ -62,12 +62,8 @@ static RENAME: Joint = Joint {
     number: 40,
     name: "rename",
     event: "rename",
-    event_of_others: None,
-    kind: None,
-    level: 0,
     numbers: 1,
     others: one_other,
-    map: |_, map| map,
     footprint: |_| WRITES,
     run: |inputs, (map, key), rows| {
         let (to, only_new) = (&inputs.bytes[0], inputs.numbers[0] != 0);
@@ -90,6 +86,7 @@ static RENAME: Joint = Joint {
             Outcome::Ok
         }
     },
+    ..JOINT
 };
 
 /// Gives another key, in the map of this number (-1: in the same), what a key holds; one that
@@ -98,9 +95,6 @@ static COPY: Joint = Joint {
     number: 41,
     name: "copy",
     event: "copy",
-    event_of_others: None,
-    kind: None,
-    level: 0,
     numbers: 2,
     others: one_other,
     map: |inputs, map| u32::try_from(inputs.numbers[0]).map_or(map, MapId),
@@ -122,6 +116,7 @@ static COPY: Joint = Joint {
         }
         Outcome::Int(1)
     },
+    ..JOINT
 };
 
 /// Sets keys to values, all with the same deadline, always (0), or if all are absent (1) or there
@@ -130,22 +125,18 @@ static SET_ALL: Joint = Joint {
     number: 42,
     name: "set all",
     event: "set",
-    event_of_others: None,
-    kind: None,
-    level: 0,
     numbers: 3,
     others: |runs| (runs % 2 == 1).then_some((1..runs, 2)),
-    map: |_, map| map,
     footprint: |inputs| Footprint {
-        given: given(inputs),
-        stores: given(inputs).bytes,
+        given: inputs.given(),
+        stores: inputs.given().bytes,
         ..WRITES
     },
     run: |inputs, (map, first), rows| {
         let [condition, unit, ms] = inputs.numbers[..] else {
             return Outcome::Int(0);
         };
-        if given(inputs).bytes > rows.value_bytes_max() {
+        if inputs.given().bytes > rows.value_bytes_max() {
             return Outcome::Failed(Failure::TooLarge);
         }
         let others = inputs.bytes[1..].iter().step_by(2).map(|key| &**key);
@@ -171,6 +162,7 @@ static SET_ALL: Joint = Joint {
         }
         Outcome::Int(1)
     },
+    ..JOINT
 };
 
 impl Action {
@@ -203,14 +195,6 @@ fn transfer_of(call: &ProcedureCall, map: MapId) -> Option<Transfer> {
 
 fn one_other(runs: usize) -> Option<(std::ops::Range<usize>, usize)> {
     (runs == 1).then_some((0..1, 1))
-}
-
-fn given(inputs: &Inputs) -> Given {
-    let sizes = inputs.bytes.iter().map(|run| run.len());
-    Given {
-        bytes: sizes.clone().sum(),
-        largest: sizes.max().unwrap_or(0),
-    }
 }
 
 fn rename(c: Call<'_>, only_new: bool) -> Parsed {

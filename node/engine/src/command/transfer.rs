@@ -13,7 +13,7 @@
 //! are the same for each kind of value.
 
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Joint, READS, WRITES};
+use crate::command::procedure::{Inputs, JOINT, Joint, VALUES, WRITES};
 use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
 use crate::store::change::Change;
 use crate::store::run_context::{self, RunContext};
@@ -43,17 +43,10 @@ pub(crate) static JOINTS: &[&Joint] = &[&READ, &MOVED, &COPIED, &REMOVE];
 static READ: Joint = Joint {
     number: NUMBER,
     name: "read whole",
-    event: "",
-    event_of_others: None,
-    kind: None,
     level: TRANSFERS,
     numbers: 2,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    map: |_, map| map,
-    footprint: |_| Footprint {
-        answers_value: true,
-        ..READS
-    },
+    footprint: |_| VALUES,
     run: |inputs, (map, key), rows| {
         let Some(entry) = rows.find(map, key) else {
             return Outcome::Nil;
@@ -111,6 +104,7 @@ static READ: Joint = Joint {
             Outcome::Bulk(content),
         ])
     },
+    ..JOINT
 };
 
 /// Gives a key what was read of a key that is renamed. Numbers: stage, condition, the number that it
@@ -132,21 +126,16 @@ static COPIED: Joint = Joint {
 };
 
 const STORE: Joint = Joint {
-    number: 0,
-    name: "",
-    event: "",
-    event_of_others: None,
-    kind: None,
     level: TRANSFERS,
     numbers: 6,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    map: |_, map| map,
     footprint: |inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
         stores: inputs.bytes[0].len(),
         ..WRITES
     },
     run: store,
+    ..JOINT
 };
 
 /// Deletes a key that was renamed, if it has this version. → `Int` 1 or 0; `Nil`: it is absent
@@ -154,12 +143,8 @@ static REMOVE: Joint = Joint {
     number: NUMBER + 3,
     name: "remove renamed",
     event: "rename",
-    event_of_others: None,
-    kind: None,
     level: TRANSFERS,
     numbers: 1,
-    others: |runs| (runs == 0).then_some((0..0, 1)),
-    map: |_, map| map,
     footprint: |_| WRITES,
     run: |inputs, (map, key), rows| {
         if rows.find(map, key).is_none() {
@@ -171,6 +156,7 @@ static REMOVE: Joint = Joint {
         }
         rows.step(map, key, &Action::Delete)
     },
+    ..JOINT
 };
 
 /// How a value lies in its content.

@@ -6,10 +6,10 @@
 //! again: the deadline of the entry, and by how many units that moment is rounded up.
 
 use super::layout::{self, Kind as Layout, Reader};
-use super::{AMOUNT_MAX, Decision, MS_MAX, Run, number, writes};
+use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
-use crate::command::procedure::{Inputs, Procedure};
+use crate::command::procedure::{Inputs, Procedure, procedure};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -107,17 +107,11 @@ impl TokenBucket {
     }
 }
 
-/// Takes tokens. → `Many` of `Int`s, as `Decision` says
-pub(super) static TAKE: Procedure = Procedure {
-    number: 65,
-    name: "take tokens",
-    event: None,
-    kind: Kind::String,
-    // The capacity, the refill, its period, and the cost.
-    takes: (4, 0),
-    footprint: |_| writes(STATE_BYTES),
-    run: Run::Entry(take),
-};
+/// Takes tokens: the capacity, the refill, its period, and the cost. → `Many` of `Int`s, as `Decision` says
+pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (4, 0), |_| {
+    writes(STATE_BYTES)
+})
+.on_entry(take);
 
 fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());

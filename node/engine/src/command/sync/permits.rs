@@ -1,9 +1,9 @@
 //! A lock or a semaphore: its holders, the owners that wait in line, and the last token.
 
 use super::layout::{self, Kind as Layout, Reader};
-use super::{Acquired, MS_MAX, Owner, READS, Run, many, number, writes};
+use super::{Acquired, MS_MAX, Owner, READS, many, number, writes};
 use crate::command::action::failed;
-use crate::command::procedure::{Inputs, Procedure};
+use crate::command::procedure::{Inputs, Procedure, procedure};
 use crate::mutant::{self, broken};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
@@ -25,72 +25,55 @@ pub(super) const SAME: i64 = 1 << 16;
 const HOLDER_BYTES: usize = 28;
 const WAITER_BYTES: usize = 20;
 
-/// Asks for a permit. → `Many` of `Int`s, as `Acquired` says
-pub(crate) static ACQUIRE: Procedure = Procedure {
-    number: 60,
-    name: "acquire",
-    event: None,
-    kind: Kind::String,
-    // The owner, the number of permits, the time to live and the wait.
-    takes: (5, 0),
-    footprint: |_| writes(HOLDER_BYTES),
-    run: Run::Entry(|inputs, entry, cx| {
-        let [high, low, permits, ttl, wait] = inputs.numbers[..] else {
-            return failed(Failure::NotAnInteger);
+/// Asks for a permit: the owner, the number of permits, the time to live and the wait. → `Many` of
+/// `Int`s, as `Acquired` says
+pub(crate) static ACQUIRE: Procedure = procedure(60, "acquire", Kind::String, (5, 0), |_| {
+    writes(HOLDER_BYTES)
+})
+.on_entry(|inputs, entry, cx| {
+    let [high, low, permits, ttl, wait] = inputs.numbers[..] else {
+        return failed(Failure::NotAnInteger);
+    };
+    let same = permits >= SAME;
+    let permits = u16::try_from(permits % SAME).ok();
+    let permits = permits.and_then(super::Permits::new);
+    let (Some(permits), Some(ttl), Some(wait)) = (permits, ms(ttl), ms(wait)) else {
+        return failed(Failure::NotAnInteger);
+    };
+    change(entry, cx, |state| {
+        let ask = Ask {
+            owner: Owner::of_numbers([high, low]),
+            permits: permits.count(),
+            same,
+            until: cx.clock.saturating_add(ttl.max(1)),
+            wait,
         };
-        let same = permits >= SAME;
-        let permits = u16::try_from(permits % SAME).ok();
-        let permits = permits.and_then(super::Permits::new);
-        let (Some(permits), Some(ttl), Some(wait)) = (permits, ms(ttl), ms(wait)) else {
-            return failed(Failure::NotAnInteger);
-        };
-        change(entry, cx, |state| {
-            let ask = Ask {
-                owner: Owner::of_numbers([high, low]),
-                permits: permits.count(),
-                same,
-                until: cx.clock.saturating_add(ttl.max(1)),
-                wait,
+        state.acquire(ask, cx).into_outcome()
+    })
+});
+
+/// Makes a permit last longer: its owner, its token and the time to live. → `Int`, how long, or
+/// `Nil`: it is lost
+pub(super) static RENEW: Procedure =
+    procedure(61, "renew", Kind::String, (4, 0), |_| writes(HOLDER_BYTES)).on_entry(
+        |inputs, entry, cx| {
+            let (Some((owner, token)), Some(ttl)) = (held(inputs), ms(inputs.numbers[3])) else {
+                return failed(Failure::NotAnInteger);
             };
-            state.acquire(ask, cx).into_outcome()
-        })
-    }),
-};
+            change(entry, cx, |state| {
+                let until = cx.clock.saturating_add(ttl.max(1));
+                let mut holders = state.holders.iter_mut();
+                match holders.find(|holder| (holder.owner, holder.token) == (owner, token)) {
+                    Some(holder) => Outcome::Int(number(holder.renew(until) - cx.clock)),
+                    None => Outcome::Nil,
+                }
+            })
+        },
+    );
 
-/// Makes a permit last longer. → `Int`, how long, or `Nil`: it is lost
-pub(super) static RENEW: Procedure = Procedure {
-    number: 61,
-    name: "renew",
-    event: None,
-    kind: Kind::String,
-    // The owner, its token and the time to live.
-    takes: (4, 0),
-    footprint: |_| writes(HOLDER_BYTES),
-    run: Run::Entry(|inputs, entry, cx| {
-        let (Some((owner, token)), Some(ttl)) = (held(inputs), ms(inputs.numbers[3])) else {
-            return failed(Failure::NotAnInteger);
-        };
-        change(entry, cx, |state| {
-            let until = cx.clock.saturating_add(ttl.max(1));
-            let mut holders = state.holders.iter_mut();
-            match holders.find(|holder| (holder.owner, holder.token) == (owner, token)) {
-                Some(holder) => Outcome::Int(number(holder.renew(until) - cx.clock)),
-                None => Outcome::Nil,
-            }
-        })
-    }),
-};
-
-/// Gives a permit back. → `Int` 1 or 0
-pub(super) static RELEASE: Procedure = Procedure {
-    number: 62,
-    name: "release",
-    event: None,
-    kind: Kind::String,
-    // The owner and its token.
-    takes: (3, 0),
-    footprint: |_| writes(0),
-    run: Run::Entry(|inputs, entry, cx| {
+/// Gives a permit back: its owner and its token. → `Int` 1 or 0
+pub(super) static RELEASE: Procedure =
+    procedure(62, "release", Kind::String, (3, 0), |_| writes(0)).on_entry(|inputs, entry, cx| {
         let Some((owner, token)) = held(inputs) else {
             return failed(Failure::NotAnInteger);
         };
@@ -100,19 +83,11 @@ pub(super) static RELEASE: Procedure = Procedure {
             state.holders.retain(|holder| !is_it(holder));
             Outcome::Int(i64::from(state.holders.len() < before))
         })
-    }),
-};
+    });
 
-/// Gives up a place in line, and a permit that the owner did not hear of. → `Int` 1 or 0
-pub(super) static CANCEL: Procedure = Procedure {
-    number: 63,
-    name: "cancel",
-    event: None,
-    kind: Kind::String,
-    // The owner.
-    takes: (2, 0),
-    footprint: |_| writes(0),
-    run: Run::Entry(|inputs, entry, cx| {
+/// Gives up an owner's place in line, and a permit that the owner did not hear of. → `Int` 1 or 0
+pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 0), |_| writes(0))
+    .on_entry(|inputs, entry, cx| {
         let owner = Owner::of_numbers([inputs.numbers[0], inputs.numbers[1]]);
         change(entry, cx, |state| {
             let count = |state: &State| state.waiters.len() + state.holders.len();
@@ -121,55 +96,44 @@ pub(super) static CANCEL: Procedure = Procedure {
             state.holders.retain(|holder| holder.owner != owner);
             Outcome::Int(i64::from(count(state) < before))
         })
-    }),
-};
+    });
 
 /// Reads the state. → `Many` of `Int`s: holders, waiters, and the last token or 0
-pub(super) static LOOK: Procedure = Procedure {
-    number: 64,
-    name: "look at permits",
-    event: None,
-    kind: Kind::String,
-    takes: (0, 0),
-    footprint: |_| READS,
-    run: Run::Entry(|_, entry, cx| match State::of(entry) {
-        Ok(mut state) => {
-            state.purge(cx.clock);
-            let waiters = state.waiters.len() + cx.waiting;
-            let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
-            let all = [holders, waiters, state.token].map(number);
-            (many(&all), Change::None)
-        }
-        Err(failure) => failed(failure),
-    }),
-};
+pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0), |_| {
+    READS
+})
+.on_entry(|_, entry, cx| match State::of(entry) {
+    Ok(mut state) => {
+        state.purge(cx.clock);
+        let waiters = state.waiters.len() + cx.waiting;
+        let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
+        let all = [holders, waiters, state.token].map(number);
+        (many(&all), Change::None)
+    }
+    Err(failure) => failed(failure),
+});
 
-/// Whether an owner would get a permit if it asked. → `Int` 1 or 0
-pub(super) static TURN: Procedure = Procedure {
-    number: 67,
-    name: "is it the turn",
-    event: None,
-    kind: Kind::String,
-    // The owner and the number of permits.
-    takes: (3, 0),
-    footprint: |_| READS,
-    run: Run::Entry(|inputs, entry, cx| {
-        let [high, low, permits] = inputs.numbers[..] else {
-            return failed(Failure::NotAnInteger);
-        };
-        let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
-            return failed(Failure::NotAnInteger);
-        };
-        match State::of(entry) {
-            Ok(mut state) => {
-                state.purge(cx.clock);
-                let is_turn = state.is_turn(Owner::of_numbers([high, low]), permits.count().into());
-                (Outcome::Int(is_turn.into()), Change::None)
+/// Whether an owner would get a permit of so many if it asked. → `Int` 1 or 0
+pub(super) static TURN: Procedure =
+    procedure(67, "is it the turn", Kind::String, (3, 0), |_| READS).on_entry(
+        |inputs, entry, cx| {
+            let [high, low, permits] = inputs.numbers[..] else {
+                return failed(Failure::NotAnInteger);
+            };
+            let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
+                return failed(Failure::NotAnInteger);
+            };
+            match State::of(entry) {
+                Ok(mut state) => {
+                    state.purge(cx.clock);
+                    let is_turn =
+                        state.is_turn(Owner::of_numbers([high, low]), permits.count().into());
+                    (Outcome::Int(is_turn.into()), Change::None)
+                }
+                Err(failure) => failed(failure),
             }
-            Err(failure) => failed(failure),
-        }
-    }),
-};
+        },
+    );
 
 /// A span of time among the inputs.
 fn ms(input: i64) -> Option<u64> {

@@ -16,10 +16,10 @@
 //! The first call begins the first window. Whole numbers are compared, so that nothing is rounded.
 
 use super::layout::{self, Kind as Layout, Reader};
-use super::{AMOUNT_MAX, Decision, MS_MAX, Run, number, writes};
+use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
-use crate::command::procedure::{Inputs, Procedure};
+use crate::command::procedure::{Inputs, Procedure, procedure};
 use crate::store::change::Change;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -118,17 +118,12 @@ impl SlidingWindow {
     }
 }
 
-/// Counts within a window. → `Many` of `Int`s, as `Decision` says
-pub(super) static COUNT: Procedure = Procedure {
-    number: 66,
-    name: "count in a window",
-    event: None,
-    kind: Kind::String,
-    // The limit, the window, and the cost.
-    takes: (3, 0),
-    footprint: |_| writes(STATE_BYTES),
-    run: Run::Entry(count),
-};
+/// Counts within a window: the limit, the window, and the cost. → `Many` of `Int`s, as `Decision` says
+pub(super) static COUNT: Procedure =
+    procedure(66, "count in a window", Kind::String, (3, 0), |_| {
+        writes(STATE_BYTES)
+    })
+    .on_entry(count);
 
 fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());
