@@ -12,7 +12,7 @@ use bytes::Bytes;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doyen::resp::frame::Parser;
-use doyen_engine::bench::{Batch, Forward, Keys, Outgoing, decode, encode_acks};
+use doyen_engine::bench::{Batch, BenchKeys, Forward, Outgoing, decode, encode_acks};
 use doyen_engine::op::{Action, Operation};
 use doyen_placement::{
     Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version,
@@ -148,7 +148,7 @@ fn store(c: &mut Criterion<CpuTime>) {
             .iter()
             .map(|k| [b"new:", &k[4..]].concat().try_into().unwrap())
             .collect();
-        let mut store = Keys::default();
+        let mut store = BenchKeys::default();
         let longest = there
             .iter()
             .map(|key| timed(|| store.put(key, &value)))
@@ -182,7 +182,7 @@ fn store(c: &mut Criterion<CpuTime>) {
             });
         });
     }
-    let mut store = Keys::default();
+    let mut store = BenchKeys::default();
     for key in keys(10_000) {
         store.put(&key, &value);
     }

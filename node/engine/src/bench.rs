@@ -22,12 +22,12 @@ const AT: PartitionRef = PartitionRef {
 
 /// The keys of one partition.
 #[derive(Debug)]
-pub struct Keys {
+pub struct BenchKeys {
     store: Store,
     seq: u64,
 }
 
-impl Default for Keys {
+impl Default for BenchKeys {
     fn default() -> Self {
         Self {
             store: Store::new(OrderKey(7)),
@@ -36,7 +36,7 @@ impl Default for Keys {
     }
 }
 
-impl Keys {
+impl BenchKeys {
     /// Writes a new entry for a key, as the log does. Says whether it replaced one.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.seq += 1;

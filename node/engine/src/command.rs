@@ -91,14 +91,14 @@ pub use crate::value::items::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
 pub use call::{Arguments, Call, is};
 pub use description::{
-    ALL_KEYS, Description, Keys, NO_KEYS, ONE_KEY, Parse, Parsed, Request, command, container,
+    ALL_KEYS, Description, KeyPlaces, NO_KEYS, ONE_KEY, Parse, Parsed, Request, command, container,
     counted_keys,
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};
 pub use registry::{COMMANDS, FAMILIES, count};
 pub use reply::{Reply, Shape, Words};
-pub use table::{Sorting, Spec, Table, place_of};
+pub use table::{CommandTable, Sorting, Spec, place_of};
 pub use transfer::{Read, Transfer};
 
 #[cfg(test)]

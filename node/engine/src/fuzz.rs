@@ -15,7 +15,7 @@ use crate::value::entry::Entry;
 use crate::value::extended::Extended;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Lane, Limits, Patience, Request};
+use crate::wire::api::{Lane, Limits, Patience, ShardRequest};
 use crate::wire::frame::{self, Ack, Forwarded, Frame, Head, Headroom, Out};
 use crate::wire::questions::AskedSubscribers;
 use crate::wire::trace::TraceContext;
@@ -991,11 +991,11 @@ impl Pair {
         }
         while let Some(request) = shard.poll_request() {
             match request {
-                Request::Used => shard.used(now),
-                Request::WantMap { client, ticket, .. } => {
+                ShardRequest::Used => shard.used(now),
+                ShardRequest::WantMap { client, ticket, .. } => {
                     shard.map_made(now, client, ticket, Err("not here".into()))
                 }
-                Request::Table(table) if n == CLIENT => {
+                ShardRequest::Table(table) if n == CLIENT => {
                     shard.install(
                         now,
                         View {

@@ -10,7 +10,7 @@
 //! ```text
 //!  submit(now, token, op) ─┐                       ┌─> poll_outcome() -> (token, Outcome)
 //!  receive(now, peer, ..) ─┼──> partitions, log ───┼─> poll_transmit() -> (peer, Lane, bytes)
-//!  view / lease / tick ────┘                       └─> poll_request() -> Request
+//!  view / lease / tick ────┘                       └─> poll_request() -> ShardRequest
 //! ```
 
 #[cfg(feature = "bench-internals")]
@@ -58,7 +58,7 @@ pub use store::census::Outside;
 pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;
-pub use wire::api::{Lane, Limits, Malformed, OpenCaller, Patience, Request, Token};
+pub use wire::api::{Lane, Limits, Malformed, OpenCaller, Patience, ShardRequest, Token};
 pub use wire::questions::AskedSubscribers;
 pub use wire::trace::TraceContext;
 pub use wire::visit::PARK;

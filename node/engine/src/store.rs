@@ -28,7 +28,7 @@ pub(crate) mod victims;
 pub(crate) use crate::value::entry::Key;
 pub(crate) use contents::{Place, Store};
 pub(crate) use effect::{Before, Effect, Undo};
-pub(crate) use fields::Found;
+pub(crate) use fields::FoundKey;
 pub(crate) use inheriting::Portion;
 pub(crate) use map::{ENTRY_OVERHEAD, Map, Table};
 pub(crate) use sums::{Cursor, Piece, digest_bytes};

@@ -392,17 +392,17 @@ impl World {
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
-                Request::InSync(requests) => {
+                ShardRequest::InSync(requests) => {
                     if !node.cut {
                         self.asked.extend(requests);
                     }
                 }
-                Request::Used => node.shard.used(self.now),
-                Request::Opened(list) => self
+                ShardRequest::Used => node.shard.used(self.now),
+                ShardRequest::Opened(list) => self
                     .opened
                     .extend(list.into_iter().map(|(at, since)| (n, at, since))),
-                Request::Newer(_) | Request::Loads(..) | Request::Differed(..) => {}
-                Request::Table(table) => {
+                ShardRequest::Newer(_) | ShardRequest::Loads(..) | ShardRequest::Differed(..) => {}
+                ShardRequest::Table(table) => {
                     node.shard.install(
                         self.now,
                         View {
@@ -412,7 +412,9 @@ impl World {
                         },
                     );
                 }
-                Request::WantMap { .. } | Request::MapMade { .. } | Request::OtherCluster(_) => {
+                ShardRequest::WantMap { .. }
+                | ShardRequest::MapMade { .. }
+                | ShardRequest::OtherCluster(_) => {
                     panic!("no client asked for it")
                 }
             }
@@ -821,7 +823,10 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     fresh.install(Time(1), view);
     let later = Time(1) + Duration::from_secs(1);
     fresh.tick(later);
-    assert!(matches!(fresh.poll_request(), Some(Request::Opened(_))));
+    assert!(matches!(
+        fresh.poll_request(),
+        Some(ShardRequest::Opened(_))
+    ));
     let op = Operation {
         keyspace: KeyspaceId(0),
         map: MapId(0),
@@ -830,7 +835,7 @@ fn a_cluster_of_one_holds_its_first_write_until_it_is_marked_used() {
     };
     fresh.submit(later, 0, 1, op, Patience::Whole);
     fresh.release(later, later + LEASE, true);
-    assert_eq!(fresh.poll_request(), Some(Request::Used));
+    assert_eq!(fresh.poll_request(), Some(ShardRequest::Used));
     assert_eq!(fresh.poll_outcome(), None);
     fresh.used(later);
     fresh.release(later, later + LEASE, true);

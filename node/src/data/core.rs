@@ -18,7 +18,7 @@ use crate::control::shared::{LocalView, Shared};
 use crate::hooks::Hooks;
 use crate::net::links::Links;
 use crate::waking;
-use doyen_engine::{Outside, Request, Shard};
+use doyen_engine::{Outside, Shard, ShardRequest};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
@@ -278,28 +278,28 @@ impl<D: Door> Core<D> {
         }
         while let Some(request) = self.context.shard.poll_request() {
             match request {
-                Request::Opened(opened) => self.upcall(Upcall::Opened(opened)),
-                Request::Loads(mut report) => {
+                ShardRequest::Opened(opened) => self.upcall(Upcall::Opened(opened)),
+                ShardRequest::Loads(mut report) => {
                     report.member = self.with_cpu(report.member);
                     self.upcall(Upcall::Loads {
                         thread: self.context.me.thread_number(),
                         report,
                     });
                 }
-                Request::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
-                Request::InSync(changes) => self.upcall(Upcall::InSync(changes)),
-                Request::Newer(table) => self.upcall(Upcall::Newer(table)),
-                Request::WantMap {
+                ShardRequest::Differed(at, learner) => self.upcall(Upcall::Differed(at, learner)),
+                ShardRequest::InSync(changes) => self.upcall(Upcall::InSync(changes)),
+                ShardRequest::Newer(table) => self.upcall(Upcall::Newer(table)),
+                ShardRequest::WantMap {
                     client,
                     ticket,
                     wanted,
                 } => self.pass_wish(client, ticket, wanted),
-                Request::MapMade { ticket, made } => {
+                ShardRequest::MapMade { ticket, made } => {
                     if let Some(answer) = self.maps.remove(&ticket) {
                         waking::answer(answer, made);
                     }
                 }
-                Request::Table(table) => {
+                ShardRequest::Table(table) => {
                     // A client needs no more: it leads nothing, so neither a lease nor an accepted
                     // table matters.
                     let view = View {
@@ -312,7 +312,7 @@ impl<D: Door> Core<D> {
                         view: Some(view),
                     });
                 }
-                Request::OtherCluster(name) => {
+                ShardRequest::OtherCluster(name) => {
                     // Nothing follows: the cluster that was followed is gone.
                     self.streams.end();
                     if !std::mem::replace(&mut self.met_others, true) {
@@ -323,7 +323,7 @@ impl<D: Door> Core<D> {
                         );
                     }
                 }
-                Request::Used => {
+                ShardRequest::Used => {
                     let (answer, marked) = oneshot::channel();
                     self.asked_used = Some((self.context.me, marked));
                     self.upcall(Upcall::Used(answer));

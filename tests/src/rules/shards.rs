@@ -4,7 +4,7 @@
 use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen_engine::{Lane, Limits, Patience, Request, Shard, Stats, Token};
+use doyen_engine::{Lane, Limits, Patience, Shard, ShardRequest, Stats, Token};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
@@ -508,13 +508,13 @@ impl Shards {
         }
         while let Some(request) = node.shard.poll_request() {
             match request {
-                Request::Opened(opened) => self
+                ShardRequest::Opened(opened) => self
                     .opened
                     .extend(opened.into_iter().map(|(_, since)| (place, since))),
-                Request::InSync(requests) => self.asked.extend(requests),
-                Request::Used => node.shard.used(now),
+                ShardRequest::InSync(requests) => self.asked.extend(requests),
+                ShardRequest::Used => node.shard.used(now),
                 // This goes to a client.
-                Request::Table(table) => {
+                ShardRequest::Table(table) => {
                     node.shard.install(
                         now,
                         View {
@@ -524,12 +524,12 @@ impl Shards {
                         },
                     );
                 }
-                Request::Loads(..)
-                | Request::Differed(..)
-                | Request::Newer(_)
-                | Request::WantMap { .. }
-                | Request::MapMade { .. }
-                | Request::OtherCluster(_) => {}
+                ShardRequest::Loads(..)
+                | ShardRequest::Differed(..)
+                | ShardRequest::Newer(_)
+                | ShardRequest::WantMap { .. }
+                | ShardRequest::MapMade { .. }
+                | ShardRequest::OtherCluster(_) => {}
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
 use doyen_engine::op::{Action, Failure, Outcome, Work};
-use doyen_engine::{Lane, Malformed, OpenCaller, Patience, Request, Shard, Token};
+use doyen_engine::{Lane, Malformed, OpenCaller, Patience, Shard, ShardRequest, Token};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
@@ -490,11 +490,11 @@ impl World {
         }
     }
 
-    fn request(&mut self, (p, t): ThreadId, request: Request) {
+    fn request(&mut self, (p, t): ThreadId, request: ShardRequest) {
         self.trace.line(self.schedule.now(), || {
             format!("p{p}.{t} asks {}", clip(&format!("{request:?}")))
         });
-        if let Request::Opened(opened) = &request {
+        if let ShardRequest::Opened(opened) = &request {
             self.tell(|w| {
                 format!(
                     "{} acknowledges writes of {}",
@@ -508,31 +508,31 @@ impl World {
             });
         }
         match request {
-            Request::Opened(opened) => self.upcall((p, t), |_| Input::Opened(opened)),
-            Request::InSync(changes) => {
+            ShardRequest::Opened(opened) => self.upcall((p, t), |_| Input::Opened(opened)),
+            ShardRequest::InSync(changes) => {
                 self.oracle.asked(&changes);
                 self.upcall((p, t), |_| Input::InSync(changes));
             }
             // Nothing here corrupts bytes on their way.
-            Request::Differed(at, learner) => self.broken(format!(
+            ShardRequest::Differed(at, learner) => self.broken(format!(
                 "I13: the copy of {at} that p{p} makes at {learner} differs"
             )),
-            Request::Loads(report) => {
+            ShardRequest::Loads(report) => {
                 let thread = u8::try_from(t).unwrap_or(u8::MAX);
                 self.upcall((p, t), |_| Input::Loads { thread, report });
             }
-            Request::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
-            Request::Used => {
+            ShardRequest::Newer(name) => self.upcall((p, t), |_| Input::Pull(name)),
+            ShardRequest::Used => {
                 let me = self.processes[p].threads[t].shard_me;
                 let delay = self.rng.random_range(1_000..MS);
                 self.schedule
                     .after(delay, Event::Control(p, ControlInput::Used(me)));
             }
             // All processes here are members.
-            Request::WantMap { .. }
-            | Request::MapMade { .. }
-            | Request::Table(_)
-            | Request::OtherCluster(_) => {
+            ShardRequest::WantMap { .. }
+            | ShardRequest::MapMade { .. }
+            | ShardRequest::Table(_)
+            | ShardRequest::OtherCluster(_) => {
                 self.broken(format!("asks what only clients and their hosts do (p{p})"));
             }
         }

@@ -17,7 +17,7 @@ const SHARD: [&str; 2] = ["Shard", "Context"];
 const SHARD_FILES_MAX: usize = 8;
 /// Crates in which types still share names, and how many names. No number may rise.
 /// `node` has the `Cache` of a facade that is named as in another crate.
-const SHARED: [(&str, usize); 2] = [("node", 1), ("node/engine", 24)];
+const SHARED: [(&str, usize); 1] = [("node", 1)];
 
 #[derive(Debug, Default)]
 pub(super) struct Class {

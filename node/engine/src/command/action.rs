@@ -1,8 +1,8 @@
 //! The effect of an action on a key: a pure function of the action, the entry and the clocks.
 
 use crate::command::operation::{Action, Condition, ExpireCondition, Expiry};
-use crate::store::Found;
-use crate::store::change::Change;
+use crate::store::FoundKey;
+use crate::store::change::KeyChange;
 use crate::store::collection;
 use crate::store::run_context::{RunContext, fresh, kept, version};
 use crate::value::deadline;
@@ -15,9 +15,9 @@ use bytes::Bytes;
 /// Applies `action` to what its key holds: nothing, if that is overdue.
 pub(crate) fn apply<'a>(
     action: &Action,
-    found: impl Into<Found<'a>>,
+    found: impl Into<FoundKey<'a>>,
     cx: &RunContext,
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     let found = found.into();
     let entry = found.entry;
     if let Some(entry) = entry
@@ -26,21 +26,21 @@ pub(crate) fn apply<'a>(
         return failed(Failure::WrongType);
     }
     match action {
-        Action::Get | Action::Peek => (bulk(entry), Change::None),
+        Action::Get | Action::Peek => (bulk(entry), KeyChange::None),
         Action::Strlen | Action::PeekLength => (
             Outcome::Int(entry.map_or(0, |e| bytes(e.value().len()))),
-            Change::None,
+            KeyChange::None,
         ),
-        Action::Exists => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::Exists => (Outcome::Int(i64::from(entry.is_some())), KeyChange::None),
         Action::PTtl => (
             time(entry, |deadline| {
                 signed(deadline::clock(deadline).saturating_sub(cx.clock))
             }),
-            Change::None,
+            KeyChange::None,
         ),
         Action::PExpireTime => (
             time(entry, |deadline| signed(cx.unix_ms_of(deadline))),
-            Change::None,
+            KeyChange::None,
         ),
         Action::Set {
             value,
@@ -50,23 +50,26 @@ pub(crate) fn apply<'a>(
         } => set(entry, value, *condition, *expiry, *get, cx),
         Action::CompareAndSwap { expected, value } => {
             if entry.map(Entry::value) != expected.as_deref() {
-                return (Outcome::Int(0), Change::None);
+                return (Outcome::Int(0), KeyChange::None);
             }
             if value.len() > cx.value_bytes_max {
                 return failed(Failure::TooLarge);
             }
-            (Outcome::Int(1), Change::put(value.clone(), kept(entry, cx)))
+            (
+                Outcome::Int(1),
+                KeyChange::put(value.clone(), kept(entry, cx)),
+            )
         }
         Action::GetEx { expiry } => match entry {
-            None => (Outcome::Nil, Change::None),
+            None => (Outcome::Nil, KeyChange::None),
             Some(e) => (bulk(entry), redated(e, deadline(*expiry, cx))),
         },
         Action::GetDel => (
             bulk(entry),
             if entry.is_some() {
-                Change::Delete
+                KeyChange::Delete
             } else {
-                Change::None
+                KeyChange::None
             },
         ),
         Action::Append { value } => append(entry, value, cx),
@@ -75,37 +78,37 @@ pub(crate) fn apply<'a>(
         Action::Delete => (
             Outcome::Int(i64::from(entry.is_some())),
             if entry.is_some() {
-                Change::Delete
+                KeyChange::Delete
             } else {
-                Change::None
+                KeyChange::None
             },
         ),
         Action::Expire { expiry, condition } => expire(entry, *expiry, *condition, cx),
         Action::Persist => match entry {
-            Some(e) if e.deadline() != 0 => (Outcome::Int(1), Change::Deadline(0)),
-            _ => (Outcome::Int(0), Change::None),
+            Some(e) if e.deadline() != 0 => (Outcome::Int(1), KeyChange::Deadline(0)),
+            _ => (Outcome::Int(0), KeyChange::None),
         },
-        Action::Touch => (Outcome::Int(i64::from(entry.is_some())), Change::None),
+        Action::Touch => (Outcome::Int(i64::from(entry.is_some())), KeyChange::None),
         Action::Encoding => (
             entry.map_or(Outcome::Nil, |e| {
                 Outcome::Int(collection::encoding(e, found).number)
             }),
-            Change::None,
+            KeyChange::None,
         ),
         Action::Footprint => (
             entry.map_or(Outcome::Nil, |_| Outcome::Int(bytes(found.cost()))),
-            Change::None,
+            KeyChange::None,
         ),
         Action::Call(call) => call.run(found, cx),
         Action::Version => (
             version(entry, cx).map_or(Outcome::Nil, Outcome::Int),
-            Change::None,
+            KeyChange::None,
         ),
     }
 }
 
-pub(crate) const fn failed(failure: Failure) -> (Outcome, Change) {
-    (Outcome::Failed(failure), Change::None)
+pub(crate) const fn failed(failure: Failure) -> (Outcome, KeyChange) {
+    (Outcome::Failed(failure), KeyChange::None)
 }
 
 fn bulk(entry: Option<&Entry>) -> Outcome {
@@ -159,13 +162,13 @@ pub(crate) fn field_deadline(expiry: Expiry, cx: &RunContext) -> Option<u64> {
     }
 }
 
-fn redated(entry: &Entry, to: Deadline) -> Change {
+fn redated(entry: &Entry, to: Deadline) -> KeyChange {
     match to {
-        Deadline::Keep => Change::None,
-        Deadline::Never if entry.deadline() == 0 => Change::None,
-        Deadline::Never => Change::Deadline(0),
-        Deadline::Past => Change::Delete,
-        Deadline::At(at) => Change::Deadline(at),
+        Deadline::Keep => KeyChange::None,
+        Deadline::Never if entry.deadline() == 0 => KeyChange::None,
+        Deadline::Never => KeyChange::Deadline(0),
+        Deadline::Past => KeyChange::Delete,
+        Deadline::At(at) => KeyChange::Deadline(at),
     }
 }
 
@@ -176,7 +179,7 @@ pub(crate) fn set(
     expiry: Expiry,
     get: bool,
     cx: &RunContext,
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     if value.len() > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
@@ -191,7 +194,7 @@ pub(crate) fn set(
         (false, false) => Outcome::Nil,
     };
     if !met {
-        return (outcome, Change::None);
+        return (outcome, KeyChange::None);
     }
     let at = match deadline(expiry, cx) {
         Deadline::Keep => kept(entry, cx),
@@ -202,33 +205,33 @@ pub(crate) fn set(
             return (
                 outcome,
                 if entry.is_some() {
-                    Change::Delete
+                    KeyChange::Delete
                 } else {
-                    Change::None
+                    KeyChange::None
                 },
             );
         }
     };
-    (outcome, Change::put(value.clone(), at))
+    (outcome, KeyChange::put(value.clone(), at))
 }
 
-fn append(entry: Option<&Entry>, value: &[u8], cx: &RunContext) -> (Outcome, Change) {
+fn append(entry: Option<&Entry>, value: &[u8], cx: &RunContext) -> (Outcome, KeyChange) {
     let old: &[u8] = entry.map_or(&[], Entry::value);
     if old.len().saturating_add(value.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
     }
     if value.is_empty() && entry.is_some() {
-        return (Outcome::Int(bytes(old.len())), Change::None);
+        return (Outcome::Int(bytes(old.len())), KeyChange::None);
     }
     cx.budget.copy(old.len());
     let new = [old, value].concat();
     (
         Outcome::Int(bytes(new.len())),
-        Change::put(Bytes::from(new), kept(entry, cx)),
+        KeyChange::put(Bytes::from(new), kept(entry, cx)),
     )
 }
 
-fn add(entry: Option<&Entry>, by: i64, cx: &RunContext) -> (Outcome, Change) {
+fn add(entry: Option<&Entry>, by: i64, cx: &RunContext) -> (Outcome, KeyChange) {
     let Some(old) = entry.map_or(Some(0), |e| integer(e.value())) else {
         return failed(Failure::NotAnInteger);
     };
@@ -236,14 +239,14 @@ fn add(entry: Option<&Entry>, by: i64, cx: &RunContext) -> (Outcome, Change) {
         return failed(Failure::Overflow);
     };
     let deadline = kept(entry, cx);
-    let change = Change::Number {
+    let change = KeyChange::Number {
         number: new,
         deadline,
     };
     (Outcome::Int(new), change)
 }
 
-fn add_float(entry: Option<&Entry>, by: Extended, cx: &RunContext) -> (Outcome, Change) {
+fn add_float(entry: Option<&Entry>, by: Extended, cx: &RunContext) -> (Outcome, KeyChange) {
     let Some(old) = entry.map_or(Some(Extended::ZERO), |e| Extended::parse(e.value())) else {
         return failed(Failure::NotAFloat);
     };
@@ -257,7 +260,7 @@ fn add_float(entry: Option<&Entry>, by: Extended, cx: &RunContext) -> (Outcome, 
     }
     (
         Outcome::Bulk(Value::from(text.as_bytes())),
-        Change::put(Bytes::from(text), kept(entry, cx)),
+        KeyChange::put(Bytes::from(text), kept(entry, cx)),
     )
 }
 
@@ -266,9 +269,9 @@ fn expire(
     expiry: Expiry,
     condition: ExpireCondition,
     cx: &RunContext,
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     let Some(entry) = entry else {
-        return (Outcome::Int(0), Change::None);
+        return (Outcome::Int(0), KeyChange::None);
     };
     let to = deadline(expiry, cx);
     // No deadline counts as the latest of all. Wall times are compared, because clients give and
@@ -280,7 +283,7 @@ fn expire(
             cx.unix_ms_of(entry.deadline())
         },
         match to {
-            Deadline::Keep => return (Outcome::Int(0), Change::None),
+            Deadline::Keep => return (Outcome::Int(0), KeyChange::None),
             Deadline::Never => u64::MAX,
             Deadline::Past => 0,
             Deadline::At(at) => cx.unix_ms_of(at),
@@ -297,7 +300,7 @@ fn expire(
     if met {
         (Outcome::Int(1), redated(entry, to))
     } else {
-        (Outcome::Int(0), Change::None)
+        (Outcome::Int(0), KeyChange::None)
     }
 }
 
@@ -330,8 +333,8 @@ pub(super) mod tests {
         Entry::new(b"k", value.as_bytes(), at(clock), 1)
     }
 
-    fn put(value: &str, clock: u64) -> Change {
-        Change::put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
+    fn put(value: &str, clock: u64) -> KeyChange {
+        KeyChange::put(Bytes::copy_from_slice(value.as_bytes()), at(clock))
     }
 
     fn text(value: &str) -> Outcome {
@@ -352,7 +355,7 @@ pub(super) mod tests {
         let e = entry("abc", 3_500);
         assert_eq!(
             apply(&Action::Get, Some(&e), &context()),
-            (text("abc"), Change::None)
+            (text("abc"), KeyChange::None)
         );
         assert_eq!(apply(&Action::Get, None, &context()).0, Outcome::Nil);
         assert_eq!(
@@ -396,7 +399,11 @@ pub(super) mod tests {
             (Condition::IfPresent, None, true, Outcome::Nil, false),
         ];
         for (condition, present, get, outcome, written) in cases {
-            let change = if written { put("new", 0) } else { Change::None };
+            let change = if written {
+                put("new", 0)
+            } else {
+                KeyChange::None
+            };
             assert_eq!(
                 apply(&set_with(condition, Expiry::None, get), present, &context()),
                 (outcome, change),
@@ -422,16 +429,16 @@ pub(super) mod tests {
         assert_eq!(with(Expiry::Keep, Some(&e), &context()), put("new", 3_000));
         assert_eq!(with(Expiry::Keep, None, &context()), put("new", 0));
         assert_eq!(with(Expiry::None, Some(&e), &context()), put("new", 0));
-        assert_eq!(with(Expiry::At(1), Some(&e), &context()), Change::Delete);
-        assert_eq!(with(Expiry::In(0), None, &context()), Change::None);
+        assert_eq!(with(Expiry::At(1), Some(&e), &context()), KeyChange::Delete);
+        assert_eq!(with(Expiry::In(0), None, &context()), KeyChange::None);
         let latest = with(Expiry::In(i64::MAX), None, &context());
         assert!(
-            matches!(latest, Change::Put { deadline: latest, .. } if deadline::moved(latest, 1) == latest),
+            matches!(latest, KeyChange::Put { deadline: latest, .. } if deadline::moved(latest, 1) == latest),
             "{latest:?}"
         );
         assert_eq!(
             with(Expiry::At(i64::MIN), Some(&e), &context()),
-            Change::Delete
+            KeyChange::Delete
         );
         let cx = RunContext {
             default_ttl_ms: Some(500),
@@ -475,11 +482,11 @@ pub(super) mod tests {
         );
         assert_eq!(
             apply(&cas(Some("other")), Some(&e), &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
         assert_eq!(
             apply(&cas(None), Some(&e), &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
         assert_eq!(
             apply(&cas(None), None, &context()),
@@ -487,7 +494,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             apply(&cas(Some("old")), None, &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
     }
 
@@ -495,13 +502,13 @@ pub(super) mod tests {
     fn getex_reads_and_redates() {
         let e = entry("v", 3_000);
         let with = |expiry| apply(&Action::GetEx { expiry }, Some(&e), &context());
-        assert_eq!(with(Expiry::Keep), (text("v"), Change::None));
-        assert_eq!(with(Expiry::None), (text("v"), Change::Deadline(0)));
+        assert_eq!(with(Expiry::Keep), (text("v"), KeyChange::None));
+        assert_eq!(with(Expiry::None), (text("v"), KeyChange::Deadline(0)));
         assert_eq!(
             with(Expiry::In(5)),
-            (text("v"), Change::Deadline(at(1_005)))
+            (text("v"), KeyChange::Deadline(at(1_005)))
         );
-        assert_eq!(with(Expiry::At(5)), (text("v"), Change::Delete));
+        assert_eq!(with(Expiry::At(5)), (text("v"), KeyChange::Delete));
         assert_eq!(
             apply(
                 &Action::GetEx {
@@ -510,7 +517,7 @@ pub(super) mod tests {
                 None,
                 &context()
             ),
-            (Outcome::Nil, Change::None)
+            (Outcome::Nil, KeyChange::None)
         );
     }
 
@@ -519,19 +526,19 @@ pub(super) mod tests {
         let e = entry("v", 0);
         assert_eq!(
             apply(&Action::Delete, Some(&e), &context()),
-            (Outcome::Int(1), Change::Delete)
+            (Outcome::Int(1), KeyChange::Delete)
         );
         assert_eq!(
             apply(&Action::Delete, None, &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
         assert_eq!(
             apply(&Action::GetDel, Some(&e), &context()),
-            (text("v"), Change::Delete)
+            (text("v"), KeyChange::Delete)
         );
         assert_eq!(
             apply(&Action::GetDel, None, &context()),
-            (Outcome::Nil, Change::None)
+            (Outcome::Nil, KeyChange::None)
         );
     }
 
@@ -554,13 +561,13 @@ pub(super) mod tests {
         );
         assert_eq!(
             apply(&append(""), Some(&entry("a", 0)), &context()),
-            (Outcome::Int(1), Change::None)
+            (Outcome::Int(1), KeyChange::None)
         );
     }
 
     #[test]
     fn encodings_are_those_of_redis() {
-        let of = |value: &str| collection::encoding(&entry(value, 0), Found::default()).name;
+        let of = |value: &str| collection::encoding(&entry(value, 0), FoundKey::default()).name;
         for number in ["0", "-1", "9223372036854775807", "-9223372036854775808"] {
             assert_eq!(of(number), "int");
         }
@@ -592,8 +599,11 @@ pub(super) mod tests {
             (Action::Encoding, Outcome::Int(1), Outcome::Nil, false),
             (Action::Footprint, bytes, Outcome::Nil, false),
         ] {
-            assert_eq!(apply(&action, Some(&e), &context()), (there, Change::None));
-            assert_eq!(apply(&action, None, &context()), (absent, Change::None));
+            assert_eq!(
+                apply(&action, Some(&e), &context()),
+                (there, KeyChange::None)
+            );
+            assert_eq!(apply(&action, None, &context()), (absent, KeyChange::None));
             let footprint = action.footprint();
             assert!(!footprint.writes && footprint.looks_up);
             assert_eq!(footprint.uses, uses, "{action:?}");
@@ -616,11 +626,11 @@ pub(super) mod tests {
             let found = there.as_deref().map(|value| entry(value, deadline));
             let (outcome, change) = apply(&action, found.as_ref(), &cx);
             let footprint = action.footprint();
-            prop_assert!(footprint.writes || change == Change::None);
+            prop_assert!(footprint.writes || change == KeyChange::None);
             // A number is small, and it is all that INCRBYFLOAT answers with.
             if !matches!(action, Action::IncrByFloat(_)) {
                 prop_assert!(footprint.answers_value || outcome.bytes() == 0);
-                if let Change::Put { value, .. } = &change.in_bytes() {
+                if let KeyChange::Put { value, .. } = &change.in_bytes() {
                     let before = found.as_ref().map_or(0, |e| e.value().len());
                     prop_assert!(value.len() <= before + footprint.stores);
                 }
@@ -699,8 +709,8 @@ pub(super) mod tests {
             )
         };
         let (yes, no) = (
-            |clock| (Outcome::Int(1), Change::Deadline(at(clock))),
-            (Outcome::Int(0), Change::None),
+            |clock| (Outcome::Int(1), KeyChange::Deadline(at(clock))),
+            (Outcome::Int(0), KeyChange::None),
         );
         assert_eq!(with(&none, 5, ExpireCondition::Always), yes(1_005));
         assert_eq!(with(&none, 5, ExpireCondition::IfNone), yes(1_005));
@@ -718,7 +728,7 @@ pub(super) mod tests {
         assert_eq!(with(&none, 5, ExpireCondition::IfSomeEarlier), no);
         assert_eq!(
             with(&some, -5, ExpireCondition::Always),
-            (Outcome::Int(1), Change::Delete)
+            (Outcome::Int(1), KeyChange::Delete)
         );
         assert_eq!(
             apply(
@@ -751,7 +761,7 @@ pub(super) mod tests {
             )
             .1
             {
-                Change::Put {
+                KeyChange::Put {
                     value, deadline, ..
                 } => Entry::new(b"k", &value, deadline, 1),
                 other => panic!("{other:?}"),
@@ -792,7 +802,7 @@ pub(super) mod tests {
                     );
                 }
                 // The next one is exact, too.
-                let Change::Deadline(again) = apply(
+                let KeyChange::Deadline(again) = apply(
                     &Action::GetEx {
                         expiry: Expiry::At(given + 7),
                     },
@@ -812,15 +822,15 @@ pub(super) mod tests {
     fn persist_removes_a_deadline() {
         assert_eq!(
             apply(&Action::Persist, Some(&entry("v", 5_000)), &context()),
-            (Outcome::Int(1), Change::Deadline(0))
+            (Outcome::Int(1), KeyChange::Deadline(0))
         );
         assert_eq!(
             apply(&Action::Persist, Some(&entry("v", 0)), &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
         assert_eq!(
             apply(&Action::Persist, None, &context()),
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         );
     }
 }

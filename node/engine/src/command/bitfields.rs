@@ -8,7 +8,7 @@ use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, WRITES, procedure};
 use crate::command::ranges::{BIT_OFFSET, BITS_MAX};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::kept;
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
@@ -66,7 +66,7 @@ static BIT_FIELD: Procedure = procedure(
     let end = end_of(inputs);
     if end == 0 {
         let read = parts(inputs).map(|part| part.outcome(part.read(before)));
-        return (Outcome::Many(read.collect()), Change::None);
+        return (Outcome::Many(read.collect()), KeyChange::None);
     }
     if end.max(before.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
@@ -77,9 +77,9 @@ static BIT_FIELD: Procedure = procedure(
     value.resize(end.max(before.len()), 0);
     let outcomes = parts(inputs).map(|part| part.run(&mut value)).collect();
     let change = if value == before {
-        Change::None
+        KeyChange::None
     } else {
-        Change::put(Bytes::from(value), kept(entry, cx))
+        KeyChange::put(Bytes::from(value), kept(entry, cx))
     };
     (Outcome::Many(outcomes), change)
 });
@@ -105,7 +105,7 @@ enum Overflow {
 
 /// One of the operations of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct BitOperation {
     does: Does,
     overflow: Overflow,
     signed: bool,
@@ -120,7 +120,7 @@ const PARTS_MAX: usize = 10_000;
 /// The bytes of a part on its way.
 const PART_BYTES: usize = 20;
 
-impl Part {
+impl BitOperation {
     fn put(self, out: &mut Vec<u8>) {
         out.put_u8(match self.does {
             Does::Get => 0,
@@ -250,15 +250,15 @@ impl Part {
 }
 
 /// The parts of a call.
-fn parts(inputs: &Inputs) -> impl Iterator<Item = Part> + '_ {
+fn parts(inputs: &Inputs) -> impl Iterator<Item = BitOperation> + '_ {
     let parts = inputs.bytes[0].chunks(PART_BYTES).take(PARTS_MAX);
-    parts.filter_map(Part::get)
+    parts.filter_map(BitOperation::get)
 }
 
 /// How long a call makes its string at least. 0: it only reads.
 fn end_of(inputs: &Inputs) -> usize {
     let written = parts(inputs).filter(|part| part.does != Does::Get);
-    written.map(Part::end).max().unwrap_or(0)
+    written.map(BitOperation::end).max().unwrap_or(0)
 }
 
 const TYPE: &str = "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
@@ -295,7 +295,7 @@ fn bit_field(c: Call<'_>, read_only: bool) -> Parsed {
             c.number(i + 3)?
         };
         writes |= does != Does::Get;
-        Part {
+        BitOperation {
             does,
             overflow,
             signed,
@@ -457,10 +457,10 @@ mod tests {
         ) {
             let does = if add { Does::Add } else { Does::Set };
             for overflow in [Overflow::Wrap, Overflow::Saturate, Overflow::Fail] {
-                let part = Part { does, overflow, signed, bits, offset, number };
+                let part = BitOperation { does, overflow, signed, bits, offset, number };
                 let mut bytes = Vec::new();
                 part.put(&mut bytes);
-                prop_assert_eq!(Part::get(&bytes), Some(part));
+                prop_assert_eq!(BitOperation::get(&bytes), Some(part));
                 let mut after = value.clone();
                 let outcome = part.run(&mut after);
                 let (least, most) = part.limits();

@@ -24,7 +24,7 @@
 use super::action::failed;
 use super::procedure::{Inputs, Procedure, VALUES, WRITES, procedure};
 use crate::command::operation::{Action, Footprint, Given};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -229,7 +229,7 @@ static READ: Procedure =
             let freshness = Stored::of(entry.value()).freshness(now(cx));
             Outcome::Many(shown(freshness, entry))
         });
-        (found.unwrap_or(Outcome::Nil), Change::None)
+        (found.unwrap_or(Outcome::Nil), KeyChange::None)
     });
 
 /// Claims the entry with this id for so many milliseconds, or renews the claim, unless the entry is
@@ -246,7 +246,7 @@ pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, 
 })
 .on_entry(claim);
 
-fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[lease, ahead, renews], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
         return failed(Failure::NotAnInteger);
     };
@@ -268,23 +268,23 @@ fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
         .map_or(Freshness::Absent, |stored| stored.freshness(now));
     let is_own = matches!(&stored, Some(Stored::Claimed(claim, _)) if claim.id == &id[..]);
     if renews != 0 && !is_own {
-        return (answer([2, 0], freshness), Change::None);
+        return (answer([2, 0], freshness), KeyChange::None);
     }
     if !is_own
         && let Freshness::Fresh(left) = freshness
         && left.as_millis() > ahead.max(0).cast_unsigned().into()
     {
-        return (answer([0, 0], freshness), Change::None);
+        return (answer([0, 0], freshness), KeyChange::None);
     }
     let before = match &stored {
         Some(Stored::Claimed(claim, _)) if claim.until > now && claim.id != &id[..] => {
             let left = claim.until.saturating_sub(now);
-            return (answer([2, left], freshness), Change::None);
+            return (answer([2, left], freshness), KeyChange::None);
         }
         Some(Stored::Claimed(_, Some(cached)) | Stored::Cached(cached)) => cached.whole,
         Some(Stored::Claimed(_, None)) | None => &[],
         // It is fresh for ever.
-        Some(Stored::Other(_)) => return (answer([0, 0], freshness), Change::None),
+        Some(Stored::Other(_)) => return (answer([0, 0], freshness), KeyChange::None),
     };
     let until = now.saturating_add(lease);
     let mut value = Vec::with_capacity(CLAIM_BYTES + before.len());
@@ -302,7 +302,7 @@ fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
     };
     (
         answer([1, 0], freshness),
-        Change::put(value.into(), deadline),
+        KeyChange::put(value.into(), deadline),
     )
 }
 
@@ -319,7 +319,7 @@ static STORE: Procedure = procedure(98, "cache-store", Kind::String, (4, 3), |in
 .told_as("set")
 .on_entry(store);
 
-fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[fresh, stale, kept, is_none], [id, tags, body]) =
         (&inputs.numbers[..], &inputs.bytes[..])
     else {
@@ -334,7 +334,7 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
         _ => false,
     };
     if !id.is_empty() && !claimed {
-        return (Outcome::Int(0), Change::None);
+        return (Outcome::Int(0), KeyChange::None);
     }
     let now = now(cx);
     let [fresh, stale, kept] = [fresh, stale, kept].map(|ms| ms.max(0));
@@ -350,7 +350,7 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
     }
     let life = fresh.saturating_add(stale).saturating_add(kept).max(1);
     let deadline = cx.after(life.cast_unsigned());
-    (Outcome::Int(1), Change::put(value.into(), deadline))
+    (Outcome::Int(1), KeyChange::put(value.into(), deadline))
 }
 
 /// Gives up the claim with this id. If there was a value before it, that one is served for so many
@@ -365,7 +365,7 @@ static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1),
     let (hold, id) = (inputs.numbers[0].max(0), &inputs.bytes[0]);
     match entry.map(|entry| (entry, Stored::of(entry.value()))) {
         Some((_, Stored::Claimed(claim, None))) if claim.id == &id[..] => {
-            (Outcome::Int(1), Change::Delete)
+            (Outcome::Int(1), KeyChange::Delete)
         }
         Some((entry, Stored::Claimed(claim, Some(cached)))) if claim.id == &id[..] => {
             let until = now(cx).saturating_add(hold);
@@ -375,10 +375,10 @@ static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1),
             for (place, time) in places.zip(times) {
                 place.copy_from_slice(&time.max(until).to_le_bytes());
             }
-            let change = Change::put(value.into(), entry.deadline());
+            let change = KeyChange::put(value.into(), entry.deadline());
             (Outcome::Int(1), change)
         }
-        _ => (Outcome::Int(0), Change::None),
+        _ => (Outcome::Int(0), KeyChange::None),
     }
 });
 
@@ -555,17 +555,17 @@ mod tests {
                 self.seconds * 1_000,
                 1_700_000_000_000 + self.seconds * 1_000,
             );
-            let found = store::Found {
+            let found = store::FoundKey {
                 entry: self.entry.as_ref(),
-                ..store::Found::default()
+                ..store::FoundKey::default()
             };
             let (outcome, change) = apply(action, found, &cx);
             match change {
-                Change::None => {}
-                Change::Put { value, deadline } => {
+                KeyChange::None => {}
+                KeyChange::Put { value, deadline } => {
                     self.entry = Some(Entry::new(b"k", &value, deadline, 0));
                 }
-                Change::Delete => self.entry = None,
+                KeyChange::Delete => self.entry = None,
                 other => panic!("{other:?}"),
             }
             outcome

@@ -5,7 +5,7 @@ use crate::command::action::set;
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
 use crate::command::procedure::{Procedure, VALUES, WRITES, procedure};
 use crate::store::budget::Budget;
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Outcome, Value};
@@ -48,7 +48,7 @@ static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2), |inputs
 .told_as("set")
 .on_entry(|inputs, entry, cx| {
     let [comparison, unit, ms, get] = inputs.numbers[..] else {
-        return (Outcome::Nil, Change::None);
+        return (Outcome::Nil, KeyChange::None);
     };
     // The write has its condition from here on.
     let condition = match (
@@ -72,9 +72,9 @@ static DELETE_IF: Procedure =
     .told_as("del")
     .on_entry(|inputs, entry, cx| {
         if entry.is_some() && is_met(inputs.numbers[0], entry, &inputs.bytes[0], cx.budget) {
-            (Outcome::Int(1), Change::Delete)
+            (Outcome::Int(1), KeyChange::Delete)
         } else {
-            (Outcome::Int(0), Change::None)
+            (Outcome::Int(0), KeyChange::None)
         }
     });
 
@@ -83,7 +83,7 @@ static DIGEST: Procedure =
     procedure(46, "digest", Kind::String, (0, 0), |_| VALUES).on_entry(|_, entry, cx| {
         let digest = entry.map(|entry| digest(entry.value(), cx.budget));
         let digest = digest.map(|digest| Outcome::Bulk(Value::from(digest.as_bytes())));
-        (digest.unwrap_or(Outcome::Nil), Change::None)
+        (digest.unwrap_or(Outcome::Nil), KeyChange::None)
     });
 
 /// What is asked of a value.
@@ -239,13 +239,13 @@ mod tests {
             let (outcome, change) = answer_of(&format!("DELEX k {condition}"), now).unwrap();
             let deletes = met && now.is_some();
             assert_eq!(outcome, Outcome::Int(i64::from(deletes)), "{condition}");
-            assert_eq!(change == Change::Delete, deletes, "{condition}");
+            assert_eq!(change == KeyChange::Delete, deletes, "{condition}");
         }
-        let deleted = (Outcome::Int(1), Change::Delete);
+        let deleted = (Outcome::Int(1), KeyChange::Delete);
         assert_eq!(answer_of("DELIFEQ k hello", HELLO), Ok(deleted.clone()));
         assert_eq!(
             answer_of("DELIFEQ k other", HELLO),
-            Ok((Outcome::Int(0), Change::None))
+            Ok((Outcome::Int(0), KeyChange::None))
         );
         assert_eq!(answer_of("DELEX k", HELLO), Ok(deleted));
     }

@@ -11,20 +11,20 @@ use bytes::Bytes;
 
 /// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
 /// first is 0, see [`counted_keys`].
-pub type Keys = (i64, i64, i64);
+pub type KeyPlaces = (i64, i64, i64);
 /// No argument is a key.
-pub const NO_KEYS: Keys = (0, 0, 0);
+pub const NO_KEYS: KeyPlaces = (0, 0, 0);
 /// The first argument is the only key.
-pub const ONE_KEY: Keys = (1, 1, 1);
+pub const ONE_KEY: KeyPlaces = (1, 1, 1);
 /// All arguments are keys.
-pub const ALL_KEYS: Keys = (1, -1, 1);
+pub const ALL_KEYS: KeyPlaces = (1, -1, 1);
 /// The argument at this place says how many keys follow, each so many places after the one before.
 #[must_use]
-pub const fn counted_keys(at: i64, step: i64) -> Keys {
+pub const fn counted_keys(at: i64, step: i64) -> KeyPlaces {
     (0, at, step)
 }
 /// The first argument after a subcommand is the only key.
-pub(super) const KEY_OF_SUBCOMMAND: Keys = (2, 2, 1);
+pub(super) const KEY_OF_SUBCOMMAND: KeyPlaces = (2, 2, 1);
 
 /// Everything that is to be said of one command. `P` is what makes a request of its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub struct Description<P> {
     /// What `COMMAND` says of it, in words.
     pub(super) flags: &'static str,
     /// Where its keys are.
-    pub keys: Keys,
+    pub keys: KeyPlaces,
     /// What it does with the keys and channels that its arguments name.
     pub access: Access,
     /// Its group in the documentation.
@@ -78,7 +78,7 @@ pub const fn command(
 impl<P> Description<P> {
     /// The same with keys, what it does with them, and categories, in words.
     #[must_use]
-    pub const fn on(mut self, keys: Keys, access: Access, categories: &'static str) -> Self {
+    pub const fn on(mut self, keys: KeyPlaces, access: Access, categories: &'static str) -> Self {
         (self.keys, self.access, self.categories) = (keys, access, categories);
         self
     }
@@ -154,7 +154,7 @@ pub(super) fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
 
 /// The places of keys among arguments, the command's name being the first.
 pub(super) fn places(
-    (first, last, step): Keys,
+    (first, last, step): KeyPlaces,
     args: &dyn Arguments,
 ) -> impl Iterator<Item = usize> + Clone + use<> {
     let (words, args) = (args, args.len());

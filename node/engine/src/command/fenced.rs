@@ -9,7 +9,7 @@
 use super::action::{failed, set};
 use super::procedure::{Inputs, Procedure, WRITES, procedure};
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -35,7 +35,7 @@ static SET: Procedure = procedure(100, "fenced-set", Kind::String, (3, 1), |inpu
 .told_as("set")
 .on_entry(run);
 
-fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[token, unit, ms], value) = (&inputs.numbers[..], &inputs.bytes[0]) else {
         return failed(Failure::NotAnInteger);
     };
@@ -44,7 +44,7 @@ fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Cha
         .and_then(|entry| token_of(entry.value()))
         .is_some_and(|seen| seen > token)
     {
-        return (Outcome::Int(0), Change::None);
+        return (Outcome::Int(0), KeyChange::None);
     }
     let mut whole = Vec::with_capacity(HEAD + value.len());
     whole.push(FENCED);
@@ -86,7 +86,7 @@ pub fn set_fenced(token: u64, expiry: Expiry, value: Bytes) -> Action {
 mod tests {
     use super::*;
     use crate::command::action::apply;
-    use crate::store::Found;
+    use crate::store::FoundKey;
 
     #[test]
     fn a_lower_token_is_refused_and_any_bytes_are_read() {
@@ -94,12 +94,12 @@ mod tests {
         let mut held: Option<Entry> = None;
         let mut write = |token, value: &'static str| {
             let action = set_fenced(token, Expiry::None, Bytes::from_static(value.as_bytes()));
-            let found = Found {
+            let found = FoundKey {
                 entry: held.as_ref(),
-                ..Found::default()
+                ..FoundKey::default()
             };
             let (outcome, change) = apply(&action, found, &cx);
-            if let Change::Put { value, .. } = change {
+            if let KeyChange::Put { value, .. } = change {
                 held = Some(Entry::new(b"k", &value, 0, 0));
             }
             let value = held.as_ref().map(|held| unfenced(held.value()).to_vec());

@@ -15,8 +15,8 @@
 
 use super::action;
 use crate::command::operation::Action;
-use crate::store::Found;
-use crate::store::change::Change;
+use crate::store::FoundKey;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -33,12 +33,12 @@ const NOTED_PART: u64 = 8;
 
 /// What the head of a value says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Head {
+struct IdleHead {
     dies_at: u64,
     idle_ms: u64,
 }
 
-impl Head {
+impl IdleHead {
     fn read(stored: &[u8]) -> Option<(Self, &[u8])> {
         let [IDLE, rest @ ..] = stored else {
             return None;
@@ -86,7 +86,7 @@ impl Head {
 #[must_use]
 pub fn headed(idle: Option<Duration>, value: &[u8]) -> Bytes {
     let ms = |idle: Duration| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-    let head = Head {
+    let head = IdleHead {
         dies_at: 0,
         idle_ms: idle.map_or(0, |idle| ms(idle).max(1)),
     };
@@ -96,17 +96,17 @@ pub fn headed(idle: Option<Duration>, value: &[u8]) -> Bytes {
 /// A stored value of such a map without its head.
 #[must_use]
 pub fn content(stored: &[u8]) -> &[u8] {
-    Head::read(stored).map_or(stored, |(_, content)| content)
+    IdleHead::read(stored).map_or(stored, |(_, content)| content)
 }
 
 /// Applies an action to a key of a map with this idle time. Without `notes`, a read is not noted
 /// as a use.
 pub(crate) fn apply(
     action: &Action,
-    found: Found<'_>,
+    found: FoundKey<'_>,
     cx: &RunContext,
     (of_map, notes): (u64, bool),
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     if found
         .entry
         .is_some_and(|entry| entry.kind() != Kind::String)
@@ -114,9 +114,9 @@ pub(crate) fn apply(
         return action::apply(action, found, cx);
     }
     let known = found.entry.map(|entry| {
-        let (head, content) = Head::read(entry.value()).unwrap_or((
+        let (head, content) = IdleHead::read(entry.value()).unwrap_or((
             // It was written otherwise, for example by a script.
-            Head {
+            IdleHead {
                 dies_at: entry.deadline(),
                 idle_ms: 0,
             },
@@ -129,33 +129,33 @@ pub(crate) fn apply(
     let shown = known.as_ref().map(|(_, _, shown)| shown);
     let (outcome, change) = action::apply(action, shown, cx);
     let change = match (change.in_bytes(), &known) {
-        (Change::None, Some((entry, head, shown))) if notes && action.footprint().uses => {
+        (KeyChange::None, Some((entry, head, shown))) if notes && action.footprint().uses => {
             let due = head.deadline(of_map, cx);
             let idle = head.idle(of_map);
             // Nothing is noted if the entry dies soon anyway.
             if due == entry.deadline() || entry.deadline() >= cx.after(idle) {
-                Change::None
-            } else if Head::read(entry.value()).is_some() {
-                Change::Deadline(due)
+                KeyChange::None
+            } else if IdleHead::read(entry.value()).is_some() {
+                KeyChange::Deadline(due)
             } else {
-                Change::put(head.before(shown.value()), due)
+                KeyChange::put(head.before(shown.value()), due)
             }
         }
-        (Change::Put { value, deadline }, _) => {
+        (KeyChange::Put { value, deadline }, _) => {
             // Callers write values with heads. What was made from a value has the head of that.
             let written = matches!(action, Action::Set { .. });
-            let written = written.then(|| Head::read(&value)).flatten();
+            let written = written.then(|| IdleHead::read(&value)).flatten();
             let had = known.as_ref().map(|(_, head, _)| *head);
             let (mut head, content) = written.unwrap_or((had.unwrap_or_default(), &value));
             head.dies_at = deadline;
-            Change::put(head.before(content), head.deadline(of_map, cx))
+            KeyChange::put(head.before(content), head.deadline(of_map, cx))
         }
-        (Change::Deadline(deadline), Some((_, head, shown))) => {
-            let head = Head {
+        (KeyChange::Deadline(deadline), Some((_, head, shown))) => {
+            let head = IdleHead {
                 dies_at: deadline,
                 ..*head
             };
-            Change::put(head.before(shown.value()), head.deadline(of_map, cx))
+            KeyChange::put(head.before(shown.value()), head.deadline(of_map, cx))
         }
         (change, _) => change,
     };
@@ -194,19 +194,19 @@ mod tests {
         /// What it answers, and whether it wrote.
         fn run(&mut self, action: &Action) -> (Outcome, bool) {
             let cx = RunContext::at(self.clock, 1_700_000_000_000 + self.clock);
-            let found = Found::from(self.held.as_ref());
+            let found = FoundKey::from(self.held.as_ref());
             let (outcome, change) = apply(action, found, &cx, (IDLE_MS, true));
-            let wrote = change != Change::None;
+            let wrote = change != KeyChange::None;
             match change {
-                Change::None => {}
-                Change::Put { value, deadline } => {
+                KeyChange::None => {}
+                KeyChange::Put { value, deadline } => {
                     self.held = Some(Entry::new(b"k", &value, deadline, 0));
                 }
-                Change::Deadline(deadline) => {
+                KeyChange::Deadline(deadline) => {
                     let held = self.held.take().expect("it is there");
                     self.held = Some(Entry::new(b"k", held.value(), deadline, 0));
                 }
-                Change::Delete => self.held = None,
+                KeyChange::Delete => self.held = None,
                 other => panic!("{other:?}"),
             }
             (outcome, wrote)

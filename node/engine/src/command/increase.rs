@@ -8,7 +8,7 @@ use super::{
 use crate::command::action::{failed, set};
 use crate::command::operation::{Action, Condition, Expiry, Footprint};
 use crate::command::procedure::{Inputs, Procedure, WRITES, procedure};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::extended::Extended;
@@ -49,7 +49,7 @@ static INCREASE: Procedure = procedure(47, "increase", Kind::String, (8, 3), |in
     _ => decimal(inputs, entry, cx),
 });
 
-fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let [_, by, lower, upper, saturates, ..] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
     };
@@ -61,7 +61,7 @@ fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
     let both =
         |value: i64, added: i64| Outcome::Many(vec![Outcome::Int(value), Outcome::Int(added)]);
     if sum != bounded && saturates == 0 {
-        return (both(old, 0), Change::None);
+        return (both(old, 0), KeyChange::None);
     }
     // The bounds are such numbers, but the way to one may be too long for one.
     let (Ok(new), Ok(added)) = (
@@ -73,7 +73,7 @@ fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
     written(inputs, entry, (new.to_string(), both(new, added)), cx)
 }
 
-fn decimal(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn decimal(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let number = |at: usize| match &inputs.bytes[at] {
         text if text.is_empty() => Some(None),
         text => Extended::parse(text).map(Some),
@@ -92,7 +92,7 @@ fn decimal(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome,
     let new = below.or(above).unwrap_or(sum);
     if !saturates && (below.or(above).is_some() || !sum.is_finite()) {
         let both = vec![bulk(old), bulk(Extended::ZERO)];
-        return (Outcome::Many(both), Change::None);
+        return (Outcome::Many(both), KeyChange::None);
     }
     let added = new.plus(old.negated());
     if !new.is_finite() || !added.is_finite() {
@@ -108,7 +108,7 @@ fn written(
     entry: Option<&Entry>,
     (text, outcome): (String, Outcome),
     cx: &RunContext,
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     let [.., unit, ms, only_new] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
     };
@@ -235,8 +235,8 @@ impl Action {
 mod tests {
     use crate::command::action::apply;
     use crate::command::{Arguments, COMMANDS, Request};
-    use crate::store::Found;
-    use crate::store::change::Change;
+    use crate::store::FoundKey;
+    use crate::store::change::KeyChange;
     use crate::store::run_context::RunContext;
     use crate::value::entry::Entry;
     use crate::value::outcome::Outcome;
@@ -265,9 +265,9 @@ mod tests {
             Err(why) => return (why.0.into_owned(), None),
         };
         let entry = value.map(|(value, at)| Entry::new(b"k", value.as_bytes(), at << 16, 0));
-        let found = Found {
+        let found = FoundKey {
             entry: entry.as_ref(),
-            ..Found::default()
+            ..FoundKey::default()
         };
         let (outcome, change) = apply(&action, found, &cx());
         let text = |outcome: &Outcome| match outcome {
@@ -280,8 +280,8 @@ mod tests {
             other => text(other),
         };
         let written = match change {
-            Change::None => None,
-            Change::Put { value, deadline } => {
+            KeyChange::None => None,
+            KeyChange::Put { value, deadline } => {
                 let at = crate::value::deadline::clock(deadline);
                 Some((String::from_utf8_lossy(&value).into_owned(), at))
             }

@@ -19,21 +19,21 @@ const SLOWER: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: Box<[u8]>,
-    head: Part,
+    head: PatternPart,
     /// `None`: the pattern has no `*`.
-    rest: Option<Rest>,
+    rest: Option<PatternRest>,
 }
 
 /// What follows the first `*`.
 #[derive(Debug, Clone)]
-struct Rest {
-    between: Box<[Part]>,
-    tail: Part,
+struct PatternRest {
+    between: Box<[PatternPart]>,
+    tail: PatternPart,
 }
 
 /// A part without `*`.
 #[derive(Debug, Clone)]
-struct Part {
+struct PatternPart {
     text: Box<[u8]>,
     /// How many bytes of a text it takes.
     takes: usize,
@@ -57,18 +57,18 @@ impl Pattern {
         let mut parts = parts(pattern);
         let head = parts.next().unwrap_or_default();
         let mut rest: Vec<&[u8]> = parts.collect();
-        let rest = rest.pop().map(|tail| Rest {
+        let rest = rest.pop().map(|tail| PatternRest {
             // Several `*` in a row are as one.
             between: rest
                 .iter()
                 .filter(|part| !part.is_empty())
-                .map(|part| Part::new(part, true))
+                .map(|part| PatternPart::new(part, true))
                 .collect(),
-            tail: Part::new(tail, false),
+            tail: PatternPart::new(tail, false),
         });
         Self {
             text: pattern.into(),
-            head: Part::new(head, false),
+            head: PatternPart::new(head, false),
             rest,
         }
     }
@@ -78,7 +78,7 @@ impl Pattern {
     #[must_use]
     pub fn cost(&self) -> usize {
         let between = self.rest.iter().flat_map(|rest| &rest.between);
-        between.map(Part::cost).max().unwrap_or(0)
+        between.map(PatternPart::cost).max().unwrap_or(0)
     }
 
     /// Whether the whole text matches.
@@ -90,7 +90,7 @@ impl Pattern {
     /// The same. Adds the steps that it took: bytes of the pattern that were compared, and bytes of
     /// the text that were searched for a literal.
     fn matches_counting(&self, text: &[u8], steps: &mut usize) -> bool {
-        let Some(Rest { between, tail }) = &self.rest else {
+        let Some(PatternRest { between, tail }) = &self.rest else {
             return text.len() == self.head.takes && self.head.is_at(text, steps);
         };
         let Some(end) = text.len().checked_sub(tail.takes) else {
@@ -113,7 +113,7 @@ impl Pattern {
     }
 }
 
-impl Part {
+impl PatternPart {
     fn new(text: &[u8], searched: bool) -> Self {
         let (mut rest, mut takes) = (text, 0);
         while !rest.is_empty() {

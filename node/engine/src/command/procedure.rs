@@ -11,8 +11,8 @@
 use super::action::failed;
 use super::rows::Rows;
 use crate::command::operation::{Footprint, Given};
-use crate::store::Found;
-use crate::store::change::Change;
+use crate::store::FoundKey;
+use crate::store::change::KeyChange;
 use crate::store::collection::{self, Edit, Unpacked, View};
 use crate::store::run_context::RunContext;
 use crate::value::cause::By;
@@ -99,7 +99,7 @@ pub(crate) enum Run {
 }
 
 /// What a procedure does to an entry.
-pub(crate) type OnEntry = fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, Change);
+pub(crate) type OnEntry = fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, KeyChange);
 
 /// What a procedure does to the fields of a collection.
 pub(crate) type OnFields =
@@ -110,9 +110,9 @@ impl Run {
     fn of(
         self,
         inputs: &Inputs,
-        (kind, found): (Kind, Found<'_>),
+        (kind, found): (Kind, FoundKey<'_>),
         cx: &RunContext,
-    ) -> (Outcome, Change) {
+    ) -> (Outcome, KeyChange) {
         let run: OnFields = match self {
             Self::Entry(run) => return run(inputs, found.entry, cx),
             Self::Fields(run) => run,
@@ -388,7 +388,7 @@ impl ProcedureCall {
     }
 
     /// Runs it on what the key holds.
-    pub(crate) fn run(&self, found: Found<'_>, cx: &RunContext) -> (Outcome, Change) {
+    pub(crate) fn run(&self, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, KeyChange) {
         match self.called {
             Called::One(Procedure { kind, .. }) if kind.level() > cx.level => {
                 failed(Failure::OldMembers)

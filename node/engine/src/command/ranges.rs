@@ -6,7 +6,7 @@ use super::{
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::{RunContext, kept};
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
@@ -63,7 +63,7 @@ static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0), |_
     let value = entry.map_or(&[][..], Entry::value);
     let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
     let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
-    (Outcome::Bulk(Value::from(part)), Change::None)
+    (Outcome::Bulk(Value::from(part)), KeyChange::None)
 });
 
 /// Overwrites a string from a place on. → `Int`, the length
@@ -76,7 +76,7 @@ static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1), |i
     let part = &inputs.bytes[0];
     let end = end_of(inputs);
     if part.is_empty() {
-        return (count(entry.map_or(0, |e| e.value().len())), Change::None);
+        return (count(entry.map_or(0, |e| e.value().len())), KeyChange::None);
     }
     overwrite(entry, cx, end, |value| {
         value[end - part.len()..end].copy_from_slice(part);
@@ -90,7 +90,7 @@ static GET_BIT: Procedure =
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         let found = entry.and_then(|e| e.value().get(byte));
         let set = found.is_some_and(|found| found & mask != 0);
-        (Outcome::Int(i64::from(set)), Change::None)
+        (Outcome::Int(i64::from(set)), KeyChange::None)
     });
 
 /// Sets or clears the bit at a place. → `Int`, the bit before
@@ -118,7 +118,7 @@ static BIT_COUNT: Procedure =
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
-            return (Outcome::Int(0), Change::None);
+            return (Outcome::Int(0), KeyChange::None);
         };
         cx.budget.read(last / 8 - first / 8);
         let all = bits_of(&value[first / 8..=last / 8]);
@@ -126,7 +126,7 @@ static BIT_COUNT: Procedure =
         let after = (value[last / 8] & !(0xFFu8 << (7 - last % 8))).count_ones();
         (
             Outcome::Int(all - i64::from(before) - i64::from(after)),
-            Change::None,
+            KeyChange::None,
         )
     });
 
@@ -138,11 +138,14 @@ static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 
             return failed(Failure::NotAnInteger);
         };
         let Some(entry) = entry else {
-            return (Outcome::Int(if wanted == 1 { -1 } else { 0 }), Change::None);
+            return (
+                Outcome::Int(if wanted == 1 { -1 } else { 0 }),
+                KeyChange::None,
+            );
         };
         let value = entry.value();
         let Some((first, last)) = bits_within(value, (first, last), unit, clamped) else {
-            return (Outcome::Int(-1), Change::None);
+            return (Outcome::Int(-1), KeyChange::None);
         };
         cx.budget.read(last / 8 - first / 8);
         // Bytes without such a bit are passed over whole.
@@ -155,7 +158,7 @@ static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 
             }
             let set = value[at / 8] & (0x80 >> (at % 8)) != 0;
             if set == (wanted == 1) {
-                return (count(at), Change::None);
+                return (count(at), KeyChange::None);
             }
             at += 1;
         }
@@ -164,7 +167,7 @@ static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 
         let none = Outcome::Int(-1);
         (
             if behind { count(value.len() * 8) } else { none },
-            Change::None,
+            KeyChange::None,
         )
     });
 
@@ -243,7 +246,7 @@ fn overwrite(
     cx: &RunContext,
     least: usize,
     write: impl FnOnce(&mut [u8]) -> Outcome,
-) -> (Outcome, Change) {
+) -> (Outcome, KeyChange) {
     let before = entry.map_or(&[][..], Entry::value);
     if least.max(before.len()) > cx.value_bytes_max {
         return failed(Failure::TooLarge);
@@ -253,7 +256,7 @@ fn overwrite(
     value.extend_from_slice(before);
     value.resize(least.max(before.len()), 0);
     let outcome = write(&mut value);
-    (outcome, Change::put(Bytes::from(value), kept(entry, cx)))
+    (outcome, KeyChange::put(Bytes::from(value), kept(entry, cx)))
 }
 
 pub(super) const BIT_OFFSET: &str = "ERR bit offset is not an integer or out of range";
@@ -327,7 +330,7 @@ pub(super) mod tests {
     use super::*;
     use crate::command::action::tests::context;
 
-    fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, Change), ErrorText> {
+    fn ask(words: &[&str], value: Option<&[u8]>) -> Result<(Outcome, KeyChange), ErrorText> {
         let words: Vec<Bytes> = words
             .iter()
             .map(|word| Bytes::copy_from_slice(word.as_bytes()))
@@ -349,7 +352,7 @@ pub(super) mod tests {
     pub(crate) fn answer_of(
         line: &str,
         value: Option<&[u8]>,
-    ) -> Result<(Outcome, Change), ErrorText> {
+    ) -> Result<(Outcome, KeyChange), ErrorText> {
         ask(&line.split(' ').collect::<Vec<_>>(), value)
     }
 
@@ -358,10 +361,10 @@ pub(super) mod tests {
         let words: Vec<&str> = words.split(' ').collect();
         let (outcome, change) = ask(&words, value).unwrap();
         let after = match change {
-            Change::Put {
+            KeyChange::Put {
                 value, deadline: 0, ..
             } => Some(value.to_vec()),
-            Change::None => None,
+            KeyChange::None => None,
             other => panic!("{other:?}"),
         };
         (outcome, after)

@@ -2,7 +2,7 @@
 
 use super::description::{Description, Parse};
 use super::procedure::{Called, Joint, Procedure};
-use super::table::{Sorting, Spec, Table};
+use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bitfields, cached, conditional, fenced, hashes, increase, keys, ranges, sets, several, strings,
     sync, transfer,
@@ -40,7 +40,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
 static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS, sets::JOINTS];
 
 /// The commands on data.
-pub static COMMANDS: Table<Parse> = Table::of(&SORTED);
+pub static COMMANDS: CommandTable<Parse> = CommandTable::of(&SORTED);
 static SORTED: [Spec<Parse>; count(FAMILIES)] = sorted();
 
 const fn sorted() -> [Spec<Parse>; count(FAMILIES)] {

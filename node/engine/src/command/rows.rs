@@ -10,10 +10,10 @@ use super::idle;
 use crate::command::operation::{Action, Operation, ScriptCall, Step, Transaction};
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::map_limits::Bounds;
 use crate::store::run_context::{self, RunContext};
-use crate::store::{Before, ENTRY_OVERHEAD, Effect, Found, Key, Store, Undo};
+use crate::store::{Before, ENTRY_OVERHEAD, Effect, FoundKey, Key, Store, Undo};
 use crate::value::cause::Cause;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -44,7 +44,7 @@ pub(crate) struct Rows<'a> {
     /// Bytes of the changes.
     bytes: usize,
     /// What was changed before the script that runs.
-    mark: Mark,
+    mark: RowsMark,
     /// What the operation read is certain once this sequence is committed.
     read_at: u64,
     /// How many keys it found overdue. Their deletion is among the changes.
@@ -61,7 +61,7 @@ pub(crate) struct Rows<'a> {
     not(feature = "scripts"),
     allow(dead_code, reason = "only scripts take back")
 )]
-struct Mark {
+struct RowsMark {
     /// How many changes there were. They are not replaced any more.
     changes: usize,
     bytes: usize,
@@ -112,7 +112,7 @@ impl<'a> Rows<'a> {
             places: BTreeMap::new(),
             redated: false,
             bytes: 0,
-            mark: Mark::default(),
+            mark: RowsMark::default(),
             read_at: 0,
             expired: 0,
             lookups: (0, 0),
@@ -227,7 +227,7 @@ impl<'a> Rows<'a> {
                 .for_each(Entry::mark);
         }
         let held = self.store.shown(map, order, key);
-        let held = found.as_ref().map_or(Found::default(), |_| held);
+        let held = found.as_ref().map_or(FoundKey::default(), |_| held);
         let (outcome, change) = match self.bounds.idle_ms(map) {
             None => action::apply(action, held, &self.cx),
             // A version that was read before must hold, so no use is noted here.
@@ -258,7 +258,7 @@ impl<'a> Rows<'a> {
         }
         self.places.clear();
         (self.bytes, self.expired) = (0, 0);
-        self.mark = Mark::default();
+        self.mark = RowsMark::default();
     }
 
     /// Changes from now on can be taken back without those before.
@@ -267,7 +267,7 @@ impl<'a> Rows<'a> {
         allow(dead_code, reason = "only scripts take back")
     )]
     pub(crate) fn set_mark(&mut self) {
-        self.mark = Mark {
+        self.mark = RowsMark {
             changes: self.changes.len(),
             bytes: self.bytes,
             expired: self.expired,
@@ -308,7 +308,7 @@ impl<'a> Rows<'a> {
             Some(_) if !fits(found, key.len().max(to.1.len()), self.cx.value_bytes_max) => {
                 return Err(Failure::TooLarge);
             }
-            Some(table) => Change::Table {
+            Some(table) => KeyChange::Table {
                 kind: entry.kind(),
                 rows: table
                     .rows_from(0)
@@ -320,7 +320,7 @@ impl<'a> Rows<'a> {
             None => {
                 self.cx.budget.copy(entry.len());
                 let value = Bytes::copy_from_slice(entry.value());
-                Change::of_value(entry.kind(), value, deadline)
+                KeyChange::of_value(entry.kind(), value, deadline)
             }
         };
         self.replace(to, change);
@@ -328,9 +328,9 @@ impl<'a> Rows<'a> {
     }
 
     /// Gives a key this, whatever it holds.
-    pub(crate) fn replace(&mut self, key: (MapId, &[u8]), change: Change) {
+    pub(crate) fn replace(&mut self, key: (MapId, &[u8]), change: KeyChange) {
         // A table takes the place of another one only once that is gone.
-        self.change(key, None, Change::Delete);
+        self.change(key, None, KeyChange::Delete);
         self.change(key, None, change);
     }
 
@@ -341,7 +341,7 @@ impl<'a> Rows<'a> {
         (kind, deadline): (Kind, u64),
         rows: impl Iterator<Item = Entry>,
     ) -> u64 {
-        self.change((map, key), None, Change::Delete);
+        self.change((map, key), None, KeyChange::Delete);
         let born = self.log.last() + 1;
         self.add_to_table((map, key), (kind, born), (false, deadline), rows);
         born
@@ -382,7 +382,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What a key holds, once [`Rows::find`] has looked for it. Its table may be unfinished.
-    pub(crate) fn held(&self, map: MapId, key: &[u8]) -> Found<'_> {
+    pub(crate) fn held(&self, map: MapId, key: &[u8]) -> FoundKey<'_> {
         self.store.found(map, self.store.order(key), key)
     }
 
@@ -417,7 +417,7 @@ impl<'a> Rows<'a> {
         }
         if let Some((change, count)) = purged {
             self.expired += count;
-            let gone = change == Change::Delete;
+            let gone = change == KeyChange::Delete;
             self.change((map, key), Some(&found), change);
             return (!gone).then_some(found);
         }
@@ -425,9 +425,9 @@ impl<'a> Rows<'a> {
     }
 
     /// Changes a key, which has this entry.
-    fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: Change) {
+    fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: KeyChange) {
         let seq = self.log.last() + 1;
-        if let Change::Packed { fields, .. } = &mut change {
+        if let KeyChange::Packed { fields, .. } = &mut change {
             // A later change of the operation may replace this one, and then needs all of it.
             fields.clear();
         }
@@ -623,7 +623,7 @@ impl<'a> Rows<'a> {
 }
 
 /// Whether a table may be stored by one record whose key has so many bytes.
-pub(super) fn fits(found: Found<'_>, key_bytes: usize, most: usize) -> bool {
+pub(super) fn fits(found: FoundKey<'_>, key_bytes: usize, most: usize) -> bool {
     found.table.is_none_or(|table| {
         let each = table.len().saturating_mul(key_bytes + ROW_OVERHEAD);
         table.content_bytes().saturating_add(each) <= most

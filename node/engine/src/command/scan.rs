@@ -77,7 +77,7 @@ fn walk(
 }
 
 /// The strings that match a query, on a page.
-struct Found<'a> {
+struct MatchingPage<'a> {
     query: &'a FindQuery,
     clock: u64,
     budget: &'a Budget,
@@ -85,7 +85,7 @@ struct Found<'a> {
     keys: Vec<Bytes>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> MatchingPage<'a> {
     const fn new(query: &'a FindQuery, (clock, budget): (u64, &'a Budget)) -> Self {
         Self {
             query,
@@ -140,7 +140,7 @@ pub(crate) fn find(
     if let Some(all) = find_in_order(store, map, query, at) {
         return (0, all);
     }
-    let mut found = Found::new(query, at);
+    let mut found = MatchingPage::new(query, at);
     let next = walk(store, map, (query.cursor, 0, query.count), |entry| {
         found.take(entry)
     });
@@ -168,7 +168,7 @@ fn find_in_order(
     if store.draw_range(map, from, &to, drawn, false).is_some() {
         return None;
     }
-    let (mut found, mut bytes) = (Found::new(query, at), 0);
+    let (mut found, mut bytes) = (MatchingPage::new(query, at), 0);
     for (looked, entry) in (0..).zip(store.range(map, from, &to, false)) {
         if looked >= count || bytes >= ANSWER_BYTES {
             return None;

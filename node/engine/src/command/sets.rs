@@ -6,15 +6,15 @@ use super::collections::{
 };
 use super::several::check_count;
 use super::{
-    ALL_KEYS, Access, Call, Description, Keys, ONE_KEY, Parse, Parsed, Part, Rights, SYNTAX, Shape,
-    command, counted_keys, is,
+    ALL_KEYS, Access, Call, Description, KeyPlaces, ONE_KEY, Parse, Parsed, Part, Rights, SYNTAX,
+    Shape, command, counted_keys, is,
 };
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{
     Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure,
 };
 use crate::command::rows::Rows;
-use crate::store::Found;
+use crate::store::FoundKey;
 use crate::store::budget::Budget;
 use crate::store::collection::{self, Edit, Timing, Unpacked, View};
 use crate::value::integer::integer;
@@ -27,7 +27,7 @@ use doyen_placement::level::KINDS;
 use std::collections::BTreeSet;
 
 /// The first two arguments are keys.
-const TWO_KEYS: Keys = (1, 2, 1);
+const TWO_KEYS: KeyPlaces = (1, 2, 1);
 
 /// A member, and several as a set.
 const MEMBERS: Shape = Shape::Fields(Part::Members);
@@ -384,7 +384,7 @@ fn store_combined(
         return Outcome::Int(0);
     }
     let unpacked = Unpacked::new();
-    let Some(empty) = View::of(Kind::Set, Found::default(), &unpacked, &cx) else {
+    let Some(empty) = View::of(Kind::Set, FoundKey::default(), &unpacked, &cx) else {
         return Outcome::Failed(Failure::WrongType);
     };
     let edit = Edit::Set(Pairs::of(&members, false), Timing::Never);
@@ -453,7 +453,7 @@ fn with_sets<'k, R>(
         let found = if *exists {
             rows.held(map, key)
         } else {
-            Found::default()
+            FoundKey::default()
         };
         View::of(Kind::Set, found, unpacked, &cx)
     });

@@ -4,7 +4,7 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{
-    Access, Call, Description, ErrorText, Keys, Parse, Parsed, Rights, SYNTAX, Shape, command,
+    Access, Call, Description, ErrorText, KeyPlaces, Parse, Parsed, Rights, SYNTAX, Shape, command,
     counted_keys, is,
 };
 use crate::command::operation::{Action, Condition, Expiry, Footprint};
@@ -14,7 +14,7 @@ use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.
-const TWO_KEYS: Keys = (1, 2, 1);
+const TWO_KEYS: KeyPlaces = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<Parse>] = &[
     command("copy", "6.2.0", -3, "generic", "write denyoom")

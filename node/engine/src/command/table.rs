@@ -26,9 +26,9 @@ impl<P> Deref for Spec<P> {
 
 /// All commands and subcommands that a caller may name, in order of name.
 #[derive(Debug)]
-pub struct Table<P: 'static>(&'static [Spec<P>]);
+pub struct CommandTable<P: 'static>(&'static [Spec<P>]);
 
-impl<P> Table<P> {
+impl<P> CommandTable<P> {
     /// The table of these commands (see [`Sorting`]).
     #[must_use]
     pub const fn of(specs: &'static [Spec<P>]) -> Self {

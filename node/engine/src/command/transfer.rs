@@ -15,7 +15,7 @@
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{Inputs, JOINT, Joint, VALUES, WRITES};
 use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::{self, RunContext};
 use crate::value::deadline;
 use crate::value::entry::Entry;
@@ -183,14 +183,14 @@ impl Form {
 
 /// Which part of a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum StoreStage {
     Whole,
     Begin,
     Add,
     End,
 }
 
-impl Stage {
+impl StoreStage {
     const fn of_number(number: i64) -> Option<Self> {
         Some(match number {
             0 => Self::Whole,
@@ -241,7 +241,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
         return Outcome::Nil;
     };
     let known = (
-        Stage::of_number(stage),
+        StoreStage::of_number(stage),
         Must::of_number(must),
         Form::of_number(form),
     );
@@ -263,14 +263,16 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     let found = found.and_then(|_| run_context::version(rows.held(map, key).entry, &cx));
     let deadline = dated_at([left, wall], &cx);
     match (stage, form.table) {
-        (Stage::Whole | Stage::Begin, _) if !must.is_met(found, own) => return Outcome::Nil,
-        (Stage::Whole, false) => {
-            let change = Change::of_value(kind, content.clone(), deadline);
+        (StoreStage::Whole | StoreStage::Begin, _) if !must.is_met(found, own) => {
+            return Outcome::Nil;
+        }
+        (StoreStage::Whole, false) => {
+            let change = KeyChange::of_value(kind, content.clone(), deadline);
             rows.replace((map, key), change);
         }
-        (Stage::Whole, true) => {
+        (StoreStage::Whole, true) => {
             let rows_of = rows_in(content, &cx).collect();
-            let change = Change::Table {
+            let change = KeyChange::Table {
                 kind,
                 rows: rows_of,
                 deadline,
@@ -278,12 +280,12 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
             rows.replace((map, key), change);
         }
         (_, false) => return Outcome::Nil,
-        (Stage::Begin, true) => {
+        (StoreStage::Begin, true) => {
             let until = cx.after(UNFINISHED_MS);
             let born = rows.begin_table((map, key), (kind, until), rows_in(content, &cx));
             return Outcome::Int(born.cast_signed());
         }
-        (Stage::Add | Stage::End, true) => {
+        (StoreStage::Add | StoreStage::End, true) => {
             let begun = |entry: &&Entry| {
                 entry.is_unfinished()
                     && entry.kind() == kind
@@ -293,7 +295,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
             if rows.held(map, key).entry.filter(begun).is_none() {
                 return Outcome::Nil;
             }
-            let ends = stage == Stage::End;
+            let ends = stage == StoreStage::End;
             let deadline = if ends {
                 deadline
             } else {
@@ -423,10 +425,10 @@ impl Transfer {
     pub fn store(&self, read: &Read, begun: Option<i64>, own: Option<i64>) -> Action {
         let joint = if self.renames { &MOVED } else { &COPIED };
         let stage = match (begun, read.more) {
-            (None, false) => Stage::Whole,
-            (None, true) => Stage::Begin,
-            (Some(_), true) => Stage::Add,
-            (Some(_), false) => Stage::End,
+            (None, false) => StoreStage::Whole,
+            (None, true) => StoreStage::Begin,
+            (Some(_), true) => StoreStage::Add,
+            (Some(_), false) => StoreStage::End,
         };
         let (must, version) = match (begun, own) {
             (Some(begun), _) => (Must::BeOwn, begun),

@@ -78,7 +78,7 @@ impl Source {
 
 /// An operation that is not answered yet.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
+pub(crate) struct PendingCall {
     /// Where it came from.
     pub(crate) source: Source,
     /// Its number at its origin.
@@ -105,7 +105,7 @@ pub(crate) struct Tried {
     pub(crate) outcome: Option<Outcome>,
 }
 
-impl Call {
+impl PendingCall {
     /// The write after which it must not be executed.
     pub(crate) fn before(&self) -> Option<u64> {
         self.tried.as_ref().and_then(|t| t.before)
@@ -203,7 +203,7 @@ pub(crate) enum Again {
 
 impl Executed {
     /// A call that was executed.
-    pub(crate) fn of(call: Call, done: Execution) -> Self {
+    pub(crate) fn of(call: PendingCall, done: Execution) -> Self {
         let (asker, maybe) = (call.asker(), call.maybe);
         let times = (call.until, call.hurried);
         let again = match (call.before(), call.work) {
@@ -248,7 +248,7 @@ impl Executed {
     }
 
     /// The original call. `None` for a peer's call, and for one that waited.
-    pub(crate) fn into_call(self, keyspace: KeyspaceId) -> Option<Call> {
+    pub(crate) fn into_call(self, keyspace: KeyspaceId) -> Option<PendingCall> {
         let mut before = None;
         let work = match self.again {
             Again::ByPeer => return None,
@@ -277,7 +277,7 @@ impl Executed {
             hurried,
             ..
         } = self;
-        Some(Call {
+        Some(PendingCall {
             source,
             n,
             work,
@@ -293,11 +293,11 @@ impl Executed {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     /// Calls that cannot be executed or sent now.
-    pub(crate) parked: VecDeque<Call>,
+    pub(crate) parked: VecDeque<PendingCall>,
     /// Reads of a whole partition that is not all here yet. Other calls do not wait for them.
-    pub(crate) later: VecDeque<Call>,
+    pub(crate) later: VecDeque<PendingCall>,
     /// Calls that were sent to `sent_to`: only local ones, ascending.
-    pub(crate) sent: VecDeque<Call>,
+    pub(crate) sent: VecDeque<PendingCall>,
     /// The member that they were sent to.
     pub(crate) sent_to: Option<MemberId>,
     /// Calls that were executed here and are not committed.
@@ -383,7 +383,7 @@ impl Calls {
     /// Takes out the local call of this number, which was answered in this attempt. If a write is
     /// under way in a later attempt, the answer does not count: a write that changed nothing is in
     /// no log and will be executed once more.
-    pub(crate) fn take(&mut self, n: u64, attempt: u32) -> Option<Call> {
+    pub(crate) fn take(&mut self, n: u64, attempt: u32) -> Option<PendingCall> {
         let late = attempt != self.attempt;
         if let Ok(at) = self.sent.binary_search_by_key(&n, |c| c.n) {
             if late && self.sent[at].work.is_write() {
@@ -421,7 +421,7 @@ impl Calls {
     }
 
     /// Drops calls that were not executed. Returns how many.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Call) -> bool) -> usize {
+    pub(crate) fn retain(&mut self, keep: impl Fn(&PendingCall) -> bool) -> usize {
         let before = self.parked.len() + self.later.len();
         self.parked.retain(&keep);
         self.later.retain(&keep);
@@ -441,13 +441,17 @@ impl Calls {
 
     /// All local calls that are not answered, in order, if no log has their outcomes any more.
     /// `ready` was taken out before.
-    pub(crate) fn into_all(mut self, ready: Vec<Executed>, keyspace: KeyspaceId) -> Vec<Call> {
+    pub(crate) fn into_all(
+        mut self,
+        ready: Vec<Executed>,
+        keyspace: KeyspaceId,
+    ) -> Vec<PendingCall> {
         self.unsend();
         let executed = ready
             .into_iter()
             .chain(self.waiting)
             .filter_map(move |e| e.into_call(keyspace));
-        let mut calls: Vec<Call> = self
+        let mut calls: Vec<PendingCall> = self
             .parked
             .into_iter()
             .chain(self.later)
@@ -460,15 +464,18 @@ impl Calls {
     }
 
     /// Takes out all calls that have waited long enough: parked, sent and executed ones.
-    pub(crate) fn take_late(&mut self, now: Time) -> (Vec<Call>, Vec<Call>, Vec<Executed>) {
-        let late = |c: &Call| c.until <= now;
+    pub(crate) fn take_late(
+        &mut self,
+        now: Time,
+    ) -> (Vec<PendingCall>, Vec<PendingCall>, Vec<Executed>) {
+        let late = |c: &PendingCall| c.until <= now;
         let (mut parked, left) = std::mem::take(&mut self.parked)
             .into_iter()
-            .partition::<Vec<Call>, _>(late);
+            .partition::<Vec<PendingCall>, _>(late);
         self.parked = Vec::into(left);
         let (later, left) = std::mem::take(&mut self.later)
             .into_iter()
-            .partition::<Vec<Call>, _>(late);
+            .partition::<Vec<PendingCall>, _>(late);
         self.later = Vec::into(left);
         parked.extend(later);
         let (sent, left) = std::mem::take(&mut self.sent).into_iter().partition(late);
@@ -491,7 +498,7 @@ impl Calls {
 
 /// These calls, in order, will be sent again: each notes the next write on its key that may be
 /// applied. (Calls on a whole partition do not matter here: their callers wait for them.)
-pub(crate) fn note_order(calls: &mut [Call]) {
+pub(crate) fn note_order(calls: &mut [PendingCall]) {
     let mut later: BTreeMap<(MapId, Bytes), u64> = BTreeMap::new();
     let mut cleared: BTreeMap<MapId, u64> = BTreeMap::new();
     for call in calls.iter_mut().rev().filter(|c| c.source.peer().is_none()) {

@@ -19,7 +19,7 @@ use super::timers::Duty;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::store::Place;
-use crate::store::census::{Census, Compacting, Round, Run, STEP_BLOCKS, Sparse, Stage};
+use crate::store::census::{Census, Compacting, CompactionRun, Round, STEP_BLOCKS, Sparse, Stage};
 use crate::value::entry::Entry;
 use doyen_gossip::Time;
 use std::collections::VecDeque;
@@ -83,7 +83,7 @@ impl Slots {
             Stage::shake(loose, true)
         };
         (compacting.gain, compacting.freed) = (loose, loose.min(dropped) / 2);
-        compacting.run = Some(Run {
+        compacting.run = Some(CompactionRun {
             rest: VecDeque::new(),
             place: Place::default(),
             stage,

@@ -47,7 +47,7 @@ use crate::role::slots::Slots;
 use crate::store::prefetch::Ahead;
 use crate::store::{Cursor, Store};
 use crate::value::entry::ENTRY_WORK;
-use crate::wire::api::{Lane, Request};
+use crate::wire::api::{Lane, ShardRequest};
 use crate::wire::frame::{self, Frame, Headroom};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
@@ -125,7 +125,7 @@ enum Phase {
 
 /// How much of a snapshot was sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Sent {
+struct SentTotal {
     keys: u64,
     bytes: u64,
 }
@@ -142,8 +142,8 @@ pub(crate) struct Teaching {
     cursor: Cursor,
     sent: u32,
     /// Chunks that are not acknowledged: where each began, and how much had been sent by then.
-    unacked: VecDeque<(Cursor, Sent)>,
-    total: Sent,
+    unacked: VecDeque<(Cursor, SentTotal)>,
+    total: SentTotal,
     /// The last time of measuring and the bytes sent by then, and the rate in bytes a second.
     looked: (Time, u64),
     rate: u64,
@@ -178,7 +178,7 @@ impl Teaching {
             cursor: None,
             sent: 0,
             unacked: VecDeque::new(),
-            total: Sent::default(),
+            total: SentTotal::default(),
             looked: (now, 0),
             rate: 0,
             queued: false,
@@ -282,7 +282,7 @@ impl Teaching {
         if let Some(rate) = since.checked_div(passed) {
             (self.rate, self.looked) = (rate, (now, self.total.bytes));
         }
-        let Sent {
+        let SentTotal {
             keys: keys_sent,
             bytes: bytes_sent,
         } = self.total;
@@ -1178,7 +1178,7 @@ impl Leading<'_> {
             teaching.failures += 1;
             teaching.whole = true;
             cx.stats.copies.checksum_mismatches += 1;
-            cx.outbox.push(Request::Differed(at, from.member()));
+            cx.outbox.push(ShardRequest::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
                 teaching.phase = Phase::Queued;
                 self.abandon(cx, from);

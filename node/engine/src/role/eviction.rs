@@ -32,7 +32,7 @@
 use super::partition::{Held, Slot};
 use super::rounds::UPKEEP;
 use super::timers::Duty;
-use crate::role::calls::{Call, Source};
+use crate::role::calls::{PendingCall, Source};
 use crate::role::host::Host;
 use crate::role::room::{Room, needed};
 use crate::role::slots::Slots;
@@ -231,7 +231,7 @@ impl Host {
 
     /// Whether a write waits too long for room, and is refused. It is not executed until then, so
     /// its caller hears the reason.
-    pub(crate) fn is_late(&mut self, call: &Call) -> bool {
+    pub(crate) fn is_late(&mut self, call: &PendingCall) -> bool {
         let before = match call.source {
             Source::Local(_) | Source::Waiter { .. } => REFUSE_BEFORE,
             Source::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,

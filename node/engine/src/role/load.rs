@@ -6,7 +6,7 @@ use crate::role::holding::Role;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::value::outcome::Outcome;
-use crate::wire::api::Request;
+use crate::wire::api::ShardRequest;
 use doyen_gossip::Time;
 use doyen_placement::loads::{
     FILLED, MemberLoad, PROGRESS_MAX, PartitionLoad, Progress, Report, Rounding, Sample,
@@ -171,7 +171,7 @@ impl Slots {
         // Other members should take new partitions.
         member.busy = member.filled() >= FILLED;
         let unheard = host.unheard();
-        host.outbox.push(Request::Loads(Report {
+        host.outbox.push(ShardRequest::Loads(Report {
             member,
             partitions: loads,
             moves,

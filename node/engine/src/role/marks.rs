@@ -15,14 +15,14 @@ pub struct Committed {
 /// The marks of a partition, the earliest recovery first. There are at most `BRANCHES_MAX`.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    pub(crate) of: Vec<Mark>,
+    pub(crate) of: Vec<PartitionMark>,
     /// What was committed when upkeep last looked. `None`: this node held no whole copy then.
     pub(crate) seen: Option<u64>,
 }
 
 /// The state of a partition when the cluster was recovered.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct PartitionMark {
     /// The first recovery has number 1. All tables of a half have its branches in one order.
     pub(crate) recovery: u32,
     /// Later entries may have been acknowledged afterwards. `None`: this node held no whole copy.
@@ -35,7 +35,7 @@ pub(crate) struct Mark {
 
 impl Marks {
     pub(crate) fn add(&mut self, recovery: u32, committed: Option<Committed>, alone: bool) {
-        self.of.push(Mark {
+        self.of.push(PartitionMark {
             recovery,
             committed,
             alone,

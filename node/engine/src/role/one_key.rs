@@ -20,13 +20,13 @@ use crate::role::partition::{Held, Slot};
 use crate::role::replication::Primary;
 use crate::role::room::Room;
 use crate::store::budget::{Budget, Budgets};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::{self, RunContext};
 use crate::store::{ENTRY_OVERHEAD, Key};
 use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::Request;
+use crate::wire::api::ShardRequest;
 use doyen_placement::{Eviction, MapId, MemberId};
 
 /// An operation on one key.
@@ -97,7 +97,7 @@ impl<'a> OneKey<'a> {
 #[derive(Debug)]
 pub(crate) struct KeyPlan {
     outcome: Outcome,
-    change: Change,
+    change: KeyChange,
     /// The order of the key.
     order: u64,
     /// What must be committed before a part of the key is answered.
@@ -123,7 +123,7 @@ struct KeyWrites {
 impl KeyWrites {
     /// What a change of a key that has this entry writes, unless it only deletes or changes a
     /// deadline.
-    fn of(key: &[u8], entry: Option<&Entry>, change: &Change) -> Option<Self> {
+    fn of(key: &[u8], entry: Option<&Entry>, change: &KeyChange) -> Option<Self> {
         let (bytes, count) = change.written()?;
         let bytes = key.len() + bytes + (count - 1) * ENTRY_OVERHEAD;
         // A table grows, whatever it had before.
@@ -199,7 +199,7 @@ impl Slot {
         }
         if writes && !host.used {
             if !std::mem::replace(&mut host.asked_used, true) {
-                host.outbox.push(Request::Used);
+                host.outbox.push(ShardRequest::Used);
             }
             return Some(Barred::Waits);
         }
@@ -462,7 +462,7 @@ fn plan_put(
     let deadline = run_context::fresh(terms.default_ttl_ms, || (clock, host.unix_ms()));
     Ok(KeyPlan {
         outcome: Outcome::Ok,
-        change: Change::Entry {
+        change: KeyChange::Entry {
             entry: entry.clone(),
             deadline,
         },

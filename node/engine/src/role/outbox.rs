@@ -1,6 +1,6 @@
 //! What a shard asks of the control thread.
 
-use crate::wire::api::Request;
+use crate::wire::api::ShardRequest;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_placement::{Epoch, PartitionRef};
 use std::collections::VecDeque;
@@ -8,13 +8,13 @@ use std::collections::VecDeque;
 /// Requests that the shell has not taken yet.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
-    requests: VecDeque<Request>,
+    requests: VecDeque<ShardRequest>,
     opened: Vec<(PartitionRef, Epoch)>,
     in_sync: Vec<InSyncRequest>,
 }
 
 impl Outbox {
-    pub(crate) fn push(&mut self, request: Request) {
+    pub(crate) fn push(&mut self, request: ShardRequest) {
         self.requests.push_back(request);
     }
 
@@ -36,12 +36,12 @@ impl Outbox {
     }
 
     /// The next request. Those of one kind leave together.
-    pub(crate) fn poll(&mut self) -> Option<Request> {
+    pub(crate) fn poll(&mut self) -> Option<ShardRequest> {
         if !self.opened.is_empty() {
-            return Some(Request::Opened(std::mem::take(&mut self.opened)));
+            return Some(ShardRequest::Opened(std::mem::take(&mut self.opened)));
         }
         if !self.in_sync.is_empty() {
-            return Some(Request::InSync(std::mem::take(&mut self.in_sync)));
+            return Some(ShardRequest::InSync(std::mem::take(&mut self.in_sync)));
         }
         self.requests.pop_front()
     }

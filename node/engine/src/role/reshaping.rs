@@ -24,7 +24,7 @@ use crate::log::changes::Position;
 use crate::log::dedup::Dedup;
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Call, note_order};
+use crate::role::calls::{PendingCall, note_order};
 use crate::role::holding::Leading;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
@@ -47,7 +47,7 @@ const DRAW_PAUSE: Duration = Duration::from_millis(1);
 const SAY_AGAIN: Duration = Duration::from_millis(100);
 
 /// A key of a map.
-type Place = (MapId, Key);
+type KeyOfMap = (MapId, Key);
 
 /// The keys that a partition draws: its own.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct Heir {
     table: Arc<Table>,
     at: PartitionRef,
     /// For a range: the first key of it and of the next one.
-    span: Option<(Place, Option<Place>)>,
+    span: Option<(KeyOfMap, Option<KeyOfMap>)>,
 }
 
 impl Heir {
@@ -280,8 +280,12 @@ impl Slots {
     }
 
     /// Calls of former partitions go to the partitions that have their keys, in order.
-    fn move_calls(&mut self, host: &mut Host, calls: Vec<(PartitionRef, Option<Lineage>, Call)>) {
-        let mut moved: BTreeMap<PartitionRef, Vec<Call>> = BTreeMap::new();
+    fn move_calls(
+        &mut self,
+        host: &mut Host,
+        calls: Vec<(PartitionRef, Option<Lineage>, PendingCall)>,
+    ) {
+        let mut moved: BTreeMap<PartitionRef, Vec<PendingCall>> = BTreeMap::new();
         for (at, lineage, call) in calls {
             let placed = host.tables.place_of(at.keyspace, &call.work);
             let to = placed.ok();
@@ -377,7 +381,7 @@ impl Slot {
 
 impl Slot {
     /// All unanswered local calls of a partition. Peers send theirs to other members.
-    fn take_calls(&mut self, host: &mut Host) -> Vec<Call> {
+    fn take_calls(&mut self, host: &mut Host) -> Vec<PendingCall> {
         self.depose(host);
         if let Some(held) = &mut self.held {
             held.step_down();

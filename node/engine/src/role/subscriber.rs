@@ -2,7 +2,7 @@
 
 use super::read_logs::{KEPT, WINDOW};
 use super::subscriptions::{
-    Cursor, Subscription, SubscriptionId, Subscriptions, is_dropped, partitions,
+    LogCursor, Subscription, SubscriptionId, Subscriptions, is_dropped, partitions,
 };
 use super::timers::Duty;
 use crate::log::bookmark::Bookmark;
@@ -107,7 +107,12 @@ impl Subscriber<'_> {
         let places = after
             .filter(|mark| (mark.cluster, mark.keyspace) == (cluster, filter.keyspace))
             .map_or(&[][..], |mark| &mark.places);
-        let place = |had: &Position| (had.partition, Cursor::new(had.lineage, vec![*had], false));
+        let place = |had: &Position| {
+            (
+                had.partition,
+                LogCursor::new(had.lineage, vec![*had], false),
+            )
+        };
         let id = cx.subscriptions.number();
         let subscription = Subscription {
             filter,
@@ -198,7 +203,7 @@ impl Subscriber<'_> {
         taken: impl DoubleEndedIterator<Item = &'a Told>,
     ) -> Option<Bookmark> {
         let subscription = self.host.subscriptions.all.get(&id)?;
-        let had = |cursor: &Cursor| match cursor.missed {
+        let had = |cursor: &LogCursor| match cursor.missed {
             true => Vec::new(),
             false => cursor.had.clone(),
         };
@@ -249,7 +254,7 @@ impl Subscriber<'_> {
     }
 
     /// The primary need not tell this place any more.
-    fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &Cursor) {
+    fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &LogCursor) {
         if let Some((primary, _, ticket)) = cursor.asked {
             self.host.subscriptions.tickets.remove(&ticket);
             let at = PartitionRef {
@@ -295,7 +300,8 @@ impl Subscriber<'_> {
             let stays = names.contains(partition);
             if !stays {
                 let asked = cursor.asked.take();
-                let mut left = Cursor::new(cursor.lineage, std::mem::take(&mut cursor.had), false);
+                let mut left =
+                    LogCursor::new(cursor.lineage, std::mem::take(&mut cursor.had), false);
                 left.asked = asked;
                 gone.insert(*partition, left);
             }
@@ -318,7 +324,7 @@ impl Subscriber<'_> {
                     if let Some(ticket) = cursor.ticket() {
                         self.host.subscriptions.tickets.remove(&ticket);
                     }
-                    *cursor = Cursor::new(lineage, Vec::new(), began);
+                    *cursor = LogCursor::new(lineage, Vec::new(), began);
                 }
                 None => {
                     // A subscriber of one key was only in the partition that had it.
@@ -337,7 +343,7 @@ impl Subscriber<'_> {
                         Vec::new()
                     };
                     let missed = began && had.is_empty();
-                    let cursor = Cursor::new(lineage, had, missed);
+                    let cursor = LogCursor::new(lineage, had, missed);
                     subscription.places.insert(id, cursor);
                 }
             }

@@ -40,7 +40,7 @@ pub(crate) struct Subscriptions {
 #[derive(Debug)]
 pub(crate) struct Subscription {
     pub(crate) filter: Filter,
-    pub(crate) places: BTreeMap<PartitionId, Cursor>,
+    pub(crate) places: BTreeMap<PartitionId, LogCursor>,
     pub(crate) queue: VecDeque<(Option<u64>, Told)>,
     /// Bytes of the queue.
     pub(crate) bytes: usize,
@@ -58,7 +58,7 @@ pub(crate) struct Subscription {
 
 /// A place in the log of a partition.
 #[derive(Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct LogCursor {
     pub(crate) lineage: Lineage,
     /// The tenure that was asked, and by which number.
     pub(crate) asked: Option<(MemberId, Epoch, u64)>,
@@ -72,7 +72,7 @@ pub(crate) struct Cursor {
     pub(crate) taken: u64,
 }
 
-impl Cursor {
+impl LogCursor {
     pub(crate) fn new(lineage: Lineage, had: Vec<Position>, missed: bool) -> Self {
         Self {
             lineage,

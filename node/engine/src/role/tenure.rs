@@ -4,7 +4,7 @@
 use super::partition::{Held, Slot};
 use super::replication::Primary;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Asker, Call, Source, note_order};
+use crate::role::calls::{Asker, PendingCall, Source, note_order};
 use crate::role::holding::Role;
 use crate::role::host::Host;
 use crate::wire::api::Lane;
@@ -169,7 +169,7 @@ impl Slot {
         for name in host.waiting.end(at) {
             host.turn_away(at, name);
         }
-        let mut calls: Vec<Call> = Vec::new();
+        let mut calls: Vec<PendingCall> = Vec::new();
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
         let mut refused = Vec::new();
         for executed in std::mem::take(&mut self.calls.waiting) {

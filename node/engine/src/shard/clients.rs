@@ -22,12 +22,12 @@
 //! rates of clocks matter, however long either process was suspended in between.
 
 use super::context::Context;
-use crate::role::calls::{Call, Source};
+use crate::role::calls::{PendingCall, Source};
 use crate::role::host::Host;
 use crate::role::partition::Slot;
 use crate::shard::machine::Shard;
 use crate::value::codec;
-use crate::wire::api::{Lane, Malformed, Request};
+use crate::wire::api::{Lane, Malformed, ShardRequest};
 use crate::wire::frame::Frame;
 use crate::wire::peers::Peer;
 use crate::wire::published;
@@ -129,14 +129,15 @@ impl Context {
         // A name that no table has must not keep later names from being asked for.
         if newer && self.pulling.newest != Some(name) {
             self.pulling.newest = Some(name);
-            self.host.outbox.push(Request::Newer(name));
+            self.host.outbox.push(ShardRequest::Newer(name));
         }
     }
 
     /// A client's call could not be executed here. A large one is sent back.
     pub(crate) fn park_only_small(&mut self, slot: &mut Slot, client: MemberId) {
         let at = slot.at;
-        let large = |c: &Call| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
+        let large =
+            |c: &PendingCall| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
             && let Some(call) = slot.calls.parked.pop_back()
             && let Source::Peer { attempt, .. } = call.source
@@ -174,7 +175,7 @@ impl Context {
                         let known = known.clone();
                         self.host.answer_map(client, ticket, Ok(known));
                     }
-                    None => self.host.outbox.push(Request::WantMap {
+                    None => self.host.outbox.push(ShardRequest::WantMap {
                         client,
                         ticket,
                         wanted: WantedMap {
@@ -185,7 +186,7 @@ impl Context {
                     }),
                 }
             }
-            Frame::WantMap { ticket, wanted } => self.host.outbox.push(Request::WantMap {
+            Frame::WantMap { ticket, wanted } => self.host.outbox.push(ShardRequest::WantMap {
                 client,
                 ticket,
                 wanted,
@@ -284,7 +285,7 @@ impl Host {
     }
 
     /// Whether a call may be sent to its primary now. Sends what must precede it.
-    pub(crate) fn sending(&mut self, primary: MemberId, call: &Call) -> Sending {
+    pub(crate) fn sending(&mut self, primary: MemberId, call: &PendingCall) -> Sending {
         let now = self.now;
         let Some(peer) = self.peers.get(primary) else {
             return Sending::Wait;
@@ -349,7 +350,7 @@ impl Context {
             .name
             .is_some_and(|ours| ours.cluster != known.cluster);
         if other {
-            return self.host.outbox.push(Request::OtherCluster(known));
+            return self.host.outbox.push(ShardRequest::OtherCluster(known));
         }
         let now = self.host.now;
         if let Some((late, since)) = self.pulling.asked
@@ -423,9 +424,10 @@ impl Context {
                 return Ok(first);
             }
             Frame::View(table) => self.pull(member, table),
-            Frame::MapMade { ticket, made } => {
-                self.host.outbox.push(Request::MapMade { ticket, made })
-            }
+            Frame::MapMade { ticket, made } => self
+                .host
+                .outbox
+                .push(ShardRequest::MapMade { ticket, made }),
             Frame::Table {
                 name,
                 part,
@@ -439,7 +441,7 @@ impl Context {
                         .name
                         .is_none_or(|ours| ours.order() < name.order())
                 }) {
-                    self.host.outbox.push(Request::Table(table));
+                    self.host.outbox.push(ShardRequest::Table(table));
                 }
             }
             _ => {}
@@ -519,7 +521,7 @@ impl Context {
 }
 
 impl Shard {
-    /// At a member: answers a client's `Request::WantMap`.
+    /// At a member: answers a client's `ShardRequest::WantMap`.
     pub fn map_made(
         &mut self,
         now: Time,
@@ -532,7 +534,7 @@ impl Shard {
     }
 
     /// At a client: asks a member for a map that is as it is wanted.
-    /// `Request::MapMade` is the answer, unless the member fails first. False: no member is
+    /// `ShardRequest::MapMade` is the answer, unless the member fails first. False: no member is
     /// connected.
     pub fn ask_map(&mut self, now: Time, ticket: u64, wanted: WantedMap) -> bool {
         self.cx.host.now = now;

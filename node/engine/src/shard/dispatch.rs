@@ -6,7 +6,7 @@ use crate::command::operation::{Action, Operation, Work};
 use crate::log::dedup::OpId;
 use crate::log::waiting::TicketName;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Asker, Call, Executed, Source, Tried};
+use crate::role::calls::{Asker, Executed, PendingCall, Source, Tried};
 use crate::role::one_key::OneKey;
 use crate::role::partition::Slot;
 use crate::role::spans;
@@ -25,7 +25,7 @@ const PUMP_WORK_MAX: usize = 4 << 20;
 
 impl Context {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
-    pub(crate) fn take_call(&mut self, slot: &mut Slot, call: Call) {
+    pub(crate) fn take_call(&mut self, slot: &mut Slot, call: PendingCall) {
         self.host.callers.outstanding += 1;
         let overtakes = slot.calls.parked.is_empty()
             || (slot.serving() && !call.work.is_write() && slot.calls.may_overtake(&call.work));
@@ -37,7 +37,7 @@ impl Context {
     }
 
     /// Executes a call or sends it on. Gives it back if neither is possible now.
-    pub(crate) fn dispatch(&mut self, slot: &mut Slot, call: Call) -> Option<Call> {
+    pub(crate) fn dispatch(&mut self, slot: &mut Slot, call: PendingCall) -> Option<PendingCall> {
         let at = slot.at;
         if let Source::Peer {
             member,
@@ -137,7 +137,7 @@ impl Context {
             return;
         }
         let mut parked = std::mem::take(&mut slot.calls.parked);
-        let mut left: VecDeque<Call> = VecDeque::new();
+        let mut left: VecDeque<PendingCall> = VecDeque::new();
         let mut blocked = BTreeSet::new();
         let most = self.host.worked.saturating_add(PUMP_WORK_MAX);
         while let Some(call) = parked.pop_front() {
@@ -285,7 +285,7 @@ impl Context {
         let until = self.host.now + self.host.limits.park;
         self.take_call(
             slot,
-            Call {
+            PendingCall {
                 source,
                 n,
                 work,
@@ -406,7 +406,7 @@ impl Context {
     }
 
     /// Drops calls of peers, which are not answered here.
-    pub(crate) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&Call) -> bool) {
+    pub(crate) fn retain_parked(&mut self, slot: &mut Slot, keep: impl Fn(&PendingCall) -> bool) {
         self.host.callers.outstanding -= slot.calls.retain(keep);
     }
 
@@ -466,7 +466,7 @@ impl Context {
 
     /// A local call was executed and changed nothing, and its outcome is lost. Its caller decides
     /// whether to ask again.
-    pub(crate) fn leave_to_caller(&mut self, slot: &mut Slot, call: Call) {
+    pub(crate) fn leave_to_caller(&mut self, slot: &mut Slot, call: PendingCall) {
         self.host.callers.outstanding -= 1;
         if call.work.is_write() {
             slot.calls.finish(call.n);
@@ -502,7 +502,7 @@ impl Context {
     /// origins to hear of it before they give up.
     fn give_up_crowded(&mut self, slot: &mut Slot) {
         let (now, soon) = (self.host.now, self.host.now + self.host.limits.park / 5);
-        let late = |call: &Call| {
+        let late = |call: &PendingCall| {
             let due = if call.source.peer().is_some() {
                 soon
             } else {
@@ -515,7 +515,7 @@ impl Context {
         }
         let (late, left) = std::mem::take(&mut slot.calls.parked)
             .into_iter()
-            .partition::<Vec<Call>, _>(late);
+            .partition::<Vec<PendingCall>, _>(late);
         slot.calls.parked = left.into();
         for call in late {
             self.answer(slot, call.asker(), Outcome::Failed(Failure::Overloaded));
@@ -561,7 +561,7 @@ impl Context {
     }
 
     /// The name of a call's operation in logs.
-    pub(crate) fn op_id(&self, slot: &Slot, call: &Call) -> OpId {
+    pub(crate) fn op_id(&self, slot: &Slot, call: &PendingCall) -> OpId {
         match call.source {
             Source::Local(_) => self.local_id(slot, call.n),
             Source::Waiter { member, .. } => OpId {

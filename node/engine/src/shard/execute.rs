@@ -10,7 +10,7 @@ use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Again, Asker, Call, Executed, Execution, Source};
+use crate::role::calls::{Again, Asker, Executed, Execution, PendingCall, Source};
 use crate::role::eviction::Made;
 use crate::role::one_key::{Barred, OneKey};
 use crate::role::partition::{Held, Slot};
@@ -29,7 +29,7 @@ use doyen_placement::{MapId, MemberId};
 use std::time::Duration;
 
 /// The result of executing a call.
-enum Step {
+enum CallStep {
     /// It was executed.
     Done(Execution),
     /// Park the call.
@@ -69,7 +69,11 @@ const ROOM_ATTEMPTS: usize = 3;
 
 impl Context {
     /// Executes a call at its serving primary, or gives it back to be parked.
-    pub(crate) fn execute(&mut self, slot: &mut Slot, mut call: Call) -> Option<Call> {
+    pub(crate) fn execute(
+        &mut self,
+        slot: &mut Slot,
+        mut call: PendingCall,
+    ) -> Option<PendingCall> {
         if self.budgets.are_busy(self.host.now) {
             let next_pass = self.host.now + Duration::from_nanos(1);
             self.host.timers.wake(slot.at, next_pass);
@@ -78,12 +82,12 @@ impl Context {
         let id = self.op_id(slot, &call);
         let step = self.step(slot, &call, Some(id));
         match step {
-            Step::Park => return Some(call),
-            Step::Later => slot.calls.later.push_back(call),
-            Step::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
-            Step::Drop => self.host.callers.outstanding -= 1,
-            Step::Overtaken(seq) => self.overtaken(slot, call, seq),
-            Step::Done(done) => {
+            CallStep::Park => return Some(call),
+            CallStep::Later => slot.calls.later.push_back(call),
+            CallStep::Refused(failure) => self.answer(slot, call.asker(), Outcome::Failed(failure)),
+            CallStep::Drop => self.host.callers.outstanding -= 1,
+            CallStep::Overtaken(seq) => self.overtaken(slot, call, seq),
+            CallStep::Done(done) => {
                 if let Some(held) = slot.held.as_deref_mut() {
                     held.count(&call.work, &done.outcome);
                 }
@@ -127,7 +131,7 @@ impl Context {
         let source = Source::Waiter { member, stamp };
         let until = self.host.now + self.host.limits.park;
         let work = Work::Key(operation);
-        let call = Call {
+        let call = PendingCall {
             source,
             n,
             work,
@@ -138,9 +142,9 @@ impl Context {
         };
         let now = self.host.now;
         let done = match self.step(slot, &call, None) {
-            Step::Done(done) => done,
-            Step::Refused(failure) => Execution::unlogged(Outcome::Failed(failure), 0),
-            Step::Park | Step::Later | Step::Overtaken(_) | Step::Drop => {
+            CallStep::Done(done) => done,
+            CallStep::Refused(failure) => Execution::unlogged(Outcome::Failed(failure), 0),
+            CallStep::Park | CallStep::Later | CallStep::Overtaken(_) | CallStep::Drop => {
                 return self.host.waiting.rest(key, now, STALLED);
             }
         };
@@ -162,7 +166,7 @@ impl Context {
     /// A call that was sent again is overtaken: only its first outcome may hold. It holds once the
     /// later write is committed. Only the member that executed it, and no later primary, knows that
     /// outcome.
-    fn overtaken(&mut self, slot: &mut Slot, mut call: Call, seq: u64) {
+    fn overtaken(&mut self, slot: &mut Slot, mut call: PendingCall, seq: u64) {
         let outcome = match call.source {
             Source::Local(_) => match call.take_outcome() {
                 Some(outcome) => outcome,
@@ -205,7 +209,7 @@ impl Context {
             }
             work => work,
         };
-        let call = Call {
+        let call = PendingCall {
             source,
             n,
             work,
@@ -328,30 +332,30 @@ impl Context {
     }
 
     /// Executes a call under this name. `None`: its caller waits at this node, and it is its turn.
-    fn step(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
+    fn step(&mut self, slot: &mut Slot, call: &PendingCall, id: Option<OpId>) -> CallStep {
         let writes = call.work.is_write();
         let Some(held) = slot.held.as_deref().filter(|held| held.answers(writes)) else {
-            return Step::Park;
+            return CallStep::Park;
         };
         if let Some(id) = id.filter(|_| writes) {
             match held.dedup.known(id) {
                 _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
                 Known::Applied(seq, outcome) => {
-                    return Step::Done(Execution {
+                    return CallStep::Done(Execution {
                         outcome,
                         seq,
                         logged: true,
                     });
                 }
-                Known::Finished => return Step::Drop,
+                Known::Finished => return CallStep::Drop,
             }
         }
         let reached = |n| held.dedup.reached(id?.origin, n);
         if let Some(seq) = call.before().and_then(reached)
             && !broken(&mutant::EXECUTES_OVERTAKEN)
         {
-            return Step::Overtaken(seq);
+            return CallStep::Overtaken(seq);
         }
         if let Some(barred) = slot.obstacle(&mut self.host, writes, call.work.maps()) {
             return self.barred(slot, barred);
@@ -368,10 +372,10 @@ impl Context {
     }
 
     /// Executes an operation on one key.
-    fn step_key(&mut self, slot: &mut Slot, call: &Call, op: &OneKey<'_>) -> Step {
+    fn step_key(&mut self, slot: &mut Slot, call: &PendingCall, op: &OneKey<'_>) -> CallStep {
         let (terms, policy) = (slot.key_terms(&self.host), slot.evicts_by());
         let Some(held) = slot.held.as_deref_mut() else {
-            return Step::Park;
+            return CallStep::Park;
         };
         let budget = self.budgets.begin();
         let plan = held.plan(&mut self.host, (terms, &budget), op);
@@ -382,9 +386,9 @@ impl Context {
                 return match self.begin_walk(held, (op.map, op.key), clock) {
                     Some(page) => {
                         self.host.stats.count_lookup(true);
-                        Step::Done(Execution::unlogged(page, read_at))
+                        CallStep::Done(Execution::unlogged(page, read_at))
                     }
-                    None => Step::Refused(Failure::Overloaded),
+                    None => CallStep::Refused(Failure::Overloaded),
                 };
             }
             Err(barred) => return self.barred(slot, barred),
@@ -395,23 +399,23 @@ impl Context {
                 match held.make_room(&mut self.host, policy, (op.map, op.key), bytes, room) {
                     Made::Room => {}
                     Made::Soon => return self.wait_or_refuse(call),
-                    Made::No(failure) => return Step::Refused(failure),
+                    Made::No(failure) => return CallStep::Refused(failure),
                 }
             }
             Err(barred) => return self.barred(slot, barred),
         }
-        Step::Done(held.commit(&mut self.host, op, plan))
+        CallStep::Done(held.commit(&mut self.host, op, plan))
     }
 
     /// What becomes of a call that is not executed now.
-    fn barred(&mut self, slot: &mut Slot, barred: Barred) -> Step {
+    fn barred(&mut self, slot: &mut Slot, barred: Barred) -> CallStep {
         match barred {
-            Barred::Refused(failure) => Step::Refused(failure),
+            Barred::Refused(failure) => CallStep::Refused(failure),
             Barred::Crowded(peer) => {
                 slot.wait_for_room(&mut self.host, peer);
-                Step::Park
+                CallStep::Park
             }
-            Barred::Waits | Barred::Short(..) | Barred::Paged(..) => Step::Park,
+            Barred::Waits | Barred::Short(..) | Barred::Paged(..) => CallStep::Park,
         }
     }
 
@@ -419,34 +423,34 @@ impl Context {
     fn step_partition(
         &mut self,
         slot: &mut Slot,
-        call: &Call,
+        call: &PendingCall,
         op: &PartitionOperation,
         id: Option<OpId>,
-    ) -> Step {
+    ) -> CallStep {
         let Some(held) = slot.held.as_deref_mut() else {
-            return Step::Park;
+            return CallStep::Park;
         };
         let last = held.log.last();
         let (before, budget) = (held.bytes(), self.budgets.begin());
         let at = (held.clock.advance(self.host.data_now()), &budget);
         let (next, keys) = match &op.action {
-            PartitionAction::Count if !held.store.is_whole() => return Step::Later,
+            PartitionAction::Count if !held.store.is_whole() => return CallStep::Later,
             PartitionAction::Count => {
                 let count = i64::try_from(held.store.count(op.map)).unwrap_or(i64::MAX);
-                return Step::Done(Execution::unlogged(Outcome::Int(count), last));
+                return CallStep::Done(Execution::unlogged(Outcome::Int(count), last));
             }
             PartitionAction::Fields { walk, page } => {
                 let page = self.go_on(held, *walk, *page);
                 let (page, read_at) = page.unwrap_or((Outcome::Nil, 0));
-                return Step::Done(Execution::unlogged(page, read_at));
+                return CallStep::Done(Execution::unlogged(page, read_at));
             }
             PartitionAction::Clear if !held.store.has(op.map) => {
-                return Step::Done(Execution::unlogged(Outcome::Ok, last));
+                return CallStep::Done(Execution::unlogged(Outcome::Ok, last));
             }
             PartitionAction::Clear => {
                 let (clear, op_by) = (Effect::Clear { map: op.map }, (id, By::UNKNOWN));
                 let seq = held.log(&mut self.host, 0, clear, op_by, Outcome::Ok);
-                return Step::Done(Execution {
+                return CallStep::Done(Execution {
                     outcome: Outcome::Ok,
                     seq,
                     logged: true,
@@ -474,18 +478,18 @@ impl Context {
             (PartitionAction::Find(_) | PartitionAction::Sizes, Source::Peer { member, .. })
                 if !self.host.peers.may_owe(member, found.bytes()) =>
             {
-                Step::Refused(Failure::Overloaded)
+                CallStep::Refused(Failure::Overloaded)
             }
             // Keys that have expired are in the way, and will be deleted soon.
             (PartitionAction::Range(_), _) if none && budget.is_spent() => {
-                Step::Refused(Failure::Overloaded)
+                CallStep::Refused(Failure::Overloaded)
             }
-            _ => Step::Done(Execution::unlogged(found, last)),
+            _ => CallStep::Done(Execution::unlogged(found, last)),
         }
     }
 
     /// Runs an operation on several keys, or says why it is not executed.
-    fn run_together(&mut self, slot: &mut Slot, call: &Call, id: Option<OpId>) -> Step {
+    fn run_together(&mut self, slot: &mut Slot, call: &PendingCall, id: Option<OpId>) -> CallStep {
         let (policy, budget) = (slot.evicts_by(), self.budgets.begin());
         // For so many bytes room was made. Since other keys were evicted for it, the operation is
         // run again, and then it may write something else.
@@ -496,7 +500,7 @@ impl Context {
                 Err(step) => return step,
             };
             let Some(held) = slot.held.as_deref_mut() else {
-                return Step::Park;
+                return CallStep::Park;
             };
             let written = &ran.written;
             let wanted = written.bytes + written.keys.saturating_sub(1) * ENTRY_OVERHEAD;
@@ -511,7 +515,7 @@ impl Context {
                 && made_for.is_none_or(|bytes| bytes < wanted);
             let changes = ran.record.is_some();
             if !changes || !written.full && crowded.is_none() && !short {
-                return Step::Done(self.log_together(held, call, id, ran));
+                return CallStep::Done(self.log_together(held, call, id, ran));
             }
             let full = written.full;
             if let Some((effect, undo)) = ran.record {
@@ -520,18 +524,18 @@ impl Context {
                 self.host.memory.recount(before, held.bytes());
             }
             if full {
-                return Step::Refused(Failure::MapFull);
+                return CallStep::Refused(Failure::MapFull);
             }
             if let Some(peer) = crowded {
                 return self.barred(slot, Barred::Crowded(peer));
             }
             let Some((map, key)) = call.work.keys().next() else {
-                return Step::Refused(Failure::TooLarge);
+                return CallStep::Refused(Failure::TooLarge);
             };
             match held.make_room(&mut self.host, policy, (map, key), wanted, room) {
                 Made::Room => made_for = Some(wanted),
                 Made::Soon => return self.wait_or_refuse(call),
-                Made::No(failure) => return Step::Refused(failure),
+                Made::No(failure) => return CallStep::Refused(failure),
             }
         }
         self.host.soon(slot.at);
@@ -542,12 +546,12 @@ impl Context {
     fn run_once(
         &mut self,
         slot: &mut Slot,
-        call: &Call,
+        call: &PendingCall,
         budget: &Budget,
-    ) -> Result<Together, Step> {
+    ) -> Result<Together, CallStep> {
         let (at, terms) = (slot.at, slot.key_terms(&self.host));
         let Some(held) = slot.held.as_deref_mut() else {
-            return Err(Step::Park);
+            return Err(CallStep::Park);
         };
         let teaches = held.lead().is_some_and(Primary::teaches);
         let clock = held.clock.advance(self.host.data_now());
@@ -570,7 +574,7 @@ impl Context {
             Work::Transaction(transaction) => rows.run(transaction, run),
             Work::Script(script) => run(script, &mut rows),
             Work::Key(op) => rows.run_one(op),
-            Work::Partition(_) => return Err(Step::Park),
+            Work::Partition(_) => return Err(CallStep::Park),
         };
         let done = self.budgets.book(self.host.now, budget);
         self.host.worked = self.host.worked.saturating_add(spent.work().max(done));
@@ -579,12 +583,12 @@ impl Context {
             Err(failure) => {
                 rows.take_back();
                 self.refusals.add(spent.take_refused());
-                return Err(Step::Refused(failure));
+                return Err(CallStep::Refused(failure));
             }
         };
         if rows.expired() > 0 && !terms.purges {
             rows.take_back();
-            return Err(Step::Park);
+            return Err(CallStep::Park);
         }
         if let Source::Peer { member, .. } = call.source
             && ran.answered > 0
@@ -592,7 +596,7 @@ impl Context {
         {
             // It was not executed, so it may be sent again.
             rows.take_back();
-            return Err(Step::Refused(Failure::Overloaded));
+            return Err(CallStep::Refused(Failure::Overloaded));
         }
         let together = Together {
             outcome: ran.outcome,
@@ -612,7 +616,7 @@ impl Context {
     fn log_together(
         &mut self,
         held: &mut Held,
-        call: &Call,
+        call: &PendingCall,
         id: Option<OpId>,
         mut ran: Together,
     ) -> Execution {
@@ -653,11 +657,11 @@ impl Context {
     }
 
     /// A write waits for room, unless it has waited for too long.
-    fn wait_or_refuse(&mut self, call: &Call) -> Step {
+    fn wait_or_refuse(&mut self, call: &PendingCall) -> CallStep {
         if self.host.is_late(call) {
-            Step::Refused(Failure::OutOfMemory)
+            CallStep::Refused(Failure::OutOfMemory)
         } else {
-            Step::Park
+            CallStep::Park
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::context::Context;
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
-use crate::role::calls::{Call, Source};
+use crate::role::calls::{PendingCall, Source};
 use crate::role::partition::{Assigned, Held, Slot};
 use crate::role::threads::{self, Threads};
 use crate::role::timers::Duty;
@@ -118,7 +118,7 @@ impl Shard {
         }
     }
 
-    /// This cluster of one is marked used: the answer to `Request::Used`.
+    /// This cluster of one is marked used: the answer to `ShardRequest::Used`.
     pub fn used(&mut self, now: Time) {
         self.cx.host.now = now;
         self.cx.host.used = true;
@@ -311,7 +311,7 @@ impl Context {
     /// recognized as a retry.
     pub(crate) fn lost(&mut self, slot: &mut Slot) {
         slot.calls.unsend();
-        let maybe = |c: &Call| {
+        let maybe = |c: &PendingCall| {
             c.maybe
                 && c.source.peer().is_none()
                 && c.work.is_write()

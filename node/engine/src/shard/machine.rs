@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::command::grants::Refusal;
 use crate::command::operation::{Operation, Work};
 use crate::mutant::{self, broken};
-use crate::role::calls::{Call, Executed, Execution, Source};
+use crate::role::calls::{Executed, Execution, PendingCall, Source};
 use crate::role::recovery::SinceRecovery;
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
@@ -13,7 +13,7 @@ use crate::store::census::Outside;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Limits, Patience, Request, Token};
+use crate::wire::api::{Limits, Patience, ShardRequest, Token};
 use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId};
@@ -259,7 +259,7 @@ impl Shard {
                 .answer(token, Outcome::Failed(Failure::NoPartition));
         };
         let until = self.cx.host.now + self.cx.host.limits.park;
-        let call = Call {
+        let call = PendingCall {
             source: Source::Local(token),
             n,
             work: Work::Key(operation),
@@ -383,7 +383,7 @@ impl Shard {
     }
 
     /// The next request to the control thread.
-    pub fn poll_request(&mut self) -> Option<Request> {
+    pub fn poll_request(&mut self) -> Option<ShardRequest> {
         self.cx.host.outbox.poll()
     }
 

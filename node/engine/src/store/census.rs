@@ -5,7 +5,7 @@
 
 use super::contents::Place;
 use super::shaking::Shaking;
-use super::surveyor::{Decoy, Surveyor, Table};
+use super::surveyor::{Decoy, IndexTable, Surveyor};
 use crate::value::entry::{Entry, LargeValue};
 use doyen_gossip::Time;
 use doyen_placement::PartitionRef;
@@ -55,7 +55,7 @@ pub(crate) struct Compacting {
     /// The smallest number of loose bytes since the last run ended.
     pub(crate) loose_after: u64,
     pub(crate) next_run: Time,
-    pub(crate) run: Option<Run>,
+    pub(crate) run: Option<CompactionRun>,
     /// Until then, the gain of the last run may not be visible.
     pub(crate) settles_until: Time,
     /// Bytes that the present run will gain, or that the last one has gained.
@@ -67,7 +67,7 @@ pub(crate) struct Compacting {
 
 /// A run under way.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct CompactionRun {
     /// Partitions that remain in this round, and the position in the first of them.
     pub(crate) rest: VecDeque<PartitionRef>,
     pub(crate) place: Place,
@@ -210,7 +210,7 @@ impl Surveyor for Census {
         None
     }
 
-    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
+    fn table<T: IndexTable>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
         self.work += POINTER_WORK;
         self.count((address, room * size_of::<T>()));
         None
@@ -333,7 +333,7 @@ impl Surveyor for Round {
         )
     }
 
-    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
+    fn table<T: IndexTable>(&mut self, address: u64, room: usize) -> Option<Vec<T>> {
         self.work += POINTER_WORK;
         let bytes = room * size_of::<T>();
         let here = self.empties((address, bytes));

@@ -13,7 +13,7 @@ pub(crate) type FewFields = SmallVec<[Entry; 2]>;
 
 /// How an action changes the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum KeyChange {
     /// The key does not change.
     None,
     /// The key has this string and deadline.
@@ -53,7 +53,7 @@ pub(crate) enum RowChange {
     Delete(Bytes),
 }
 
-impl Change {
+impl KeyChange {
     /// The key has this string, or this small collection, and this deadline.
     pub(crate) fn of_value(kind: Kind, value: Bytes, deadline: u64) -> Self {
         match kind.collection() {

@@ -2,9 +2,9 @@
 //! when it is large. What is peculiar to its type is in its descriptor (`value/types.rs`).
 
 use super::budget::Budget;
-use super::change::{Change, FewFields, RowChange};
+use super::change::{FewFields, KeyChange, RowChange};
 use super::run_context::{RunContext, kept};
-use super::{Found, Table};
+use super::{FoundKey, Table};
 use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::{Encoding, Kind};
@@ -25,7 +25,7 @@ pub(crate) fn answer_max(cx: &RunContext) -> usize {
 }
 
 /// How Redis would store what a key with this entry holds.
-pub(crate) fn encoding(entry: &Entry, found: Found<'_>) -> Encoding {
+pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
     match (entry.kind().layout(), found.table) {
         (Layout::Value(encoding), _) => encoding(entry.value()),
         (Layout::Hashed(Collection { encoding, .. }), Some(table)) => {
@@ -65,7 +65,7 @@ impl<'a> View<'a> {
     /// collections.
     pub(crate) fn of(
         kind: Kind,
-        found: Found<'a>,
+        found: FoundKey<'a>,
         unpacked: &'a Unpacked,
         cx: &RunContext<'a>,
     ) -> Option<Self> {
@@ -194,7 +194,7 @@ impl<'a> View<'a> {
         self,
         edit: Edit<'_>,
         cx: &RunContext,
-    ) -> (usize, Result<Change, Failure>) {
+    ) -> (usize, Result<KeyChange, Failure>) {
         if edit.bytes() > cx.value_bytes_max {
             return (0, Err(Failure::TooLarge));
         }
@@ -211,7 +211,7 @@ impl<'a> View<'a> {
         entry: Option<&Entry>,
         edit: Edit<'_>,
         cx: &RunContext,
-    ) -> (usize, Change) {
+    ) -> (usize, KeyChange) {
         let (kind, packing, packed) = (self.kind, self.packing, bytes_of(entry));
         if let Edit::Set(given, timing) = edit
             && let Some(grown) = self.grown(entry, (given, timing), cx)
@@ -225,7 +225,7 @@ impl<'a> View<'a> {
         // Fields that expire are rows.
         let mut dates = BTreeMap::new();
         let (after, changed) = match edit {
-            Edit::None => return (0, Change::None),
+            Edit::None => return (0, KeyChange::None),
             Edit::Set(given, timing) => {
                 if let Timing::At(deadline) = timing {
                     dates.extend({ given }.map(|(field, _)| (field, deadline)));
@@ -236,20 +236,20 @@ impl<'a> View<'a> {
             Edit::Date(fields) => {
                 dates.extend(fields.into_iter().filter(|(_, deadline)| *deadline != 0));
                 if dates.is_empty() {
-                    return (0, Change::None);
+                    return (0, KeyChange::None);
                 }
                 (packed.to_vec(), 0)
             }
             Edit::Delete(fields) => match packing.without(packed, &fields.into_iter().collect()) {
-                (_, 0) => return (0, Change::None),
+                (_, 0) => return (0, KeyChange::None),
                 (after, removed) => (after, removed),
             },
         };
         let deadline = kept(entry, cx);
         let change = if after.is_empty() {
-            Change::Delete
+            KeyChange::Delete
         } else if after.len() <= cx.packed_bytes_max && dates.is_empty() {
-            Change::Packed {
+            KeyChange::Packed {
                 kind,
                 fields: fields.unwrap_or_default(),
                 packed: after.into(),
@@ -260,7 +260,7 @@ impl<'a> View<'a> {
                 let deadline = dates.get(field).copied().unwrap_or_default();
                 Entry::of_row(field, value, deadline)
             };
-            Change::Table {
+            KeyChange::Table {
                 kind,
                 rows: kind.pairs(&packing.items(&after)).map(row).collect(),
                 deadline,
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
         entry: Option<&Entry>,
         (given, timing): (Pairs<'_>, Timing),
         cx: &RunContext,
-    ) -> Option<(usize, Change)> {
+    ) -> Option<(usize, KeyChange)> {
         let packed_bytes_max = cx.packed_bytes_max.saturating_mul(PACKED_TIMES);
         if given.bytes() <= packed_bytes_max {
             return None;
@@ -300,7 +300,7 @@ impl<'a> View<'a> {
         let added = all.len() - before;
         let rows = all.into_iter();
         let rows = rows.map(|(field, (value, deadline))| Entry::of_row(field, value, deadline));
-        let change = Change::Table {
+        let change = KeyChange::Table {
             kind: self.kind,
             rows: rows.collect(),
             deadline: kept(entry, cx),
@@ -309,7 +309,7 @@ impl<'a> View<'a> {
     }
 
     /// Changes one that is a table.
-    fn edited_table(self, table: &Table, clock: u64, edit: Edit<'_>) -> (usize, Change) {
+    fn edited_table(self, table: &Table, clock: u64, edit: Edit<'_>) -> (usize, KeyChange) {
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
         let (mut changed, mut rows) = (0, Vec::new());
         match edit {
@@ -352,14 +352,14 @@ impl<'a> View<'a> {
                 rows.extend(found.map(|field| RowChange::Delete(Bytes::copy_from_slice(field))));
                 changed = rows.len();
                 if changed == table.len() {
-                    return (changed, Change::Delete);
+                    return (changed, KeyChange::Delete);
                 }
             }
         }
         let change = if rows.is_empty() {
-            Change::None
+            KeyChange::None
         } else {
-            Change::Rows {
+            KeyChange::Rows {
                 kind: self.kind,
                 rows,
             }
@@ -514,7 +514,7 @@ mod tests {
             let names: Vec<String> = (0..count).map(|n| n.to_string()).collect();
             let all = packed(names.iter().flat_map(|name| [name.as_bytes(), &value]));
             let entry = Entry::of_kind(Kind::Hash, b"key", &all);
-            encoding(&entry, Found::default()).name
+            encoding(&entry, FoundKey::default()).name
         };
         assert_eq!(of(512, 64), "listpack");
         assert_eq!(of(513, 64), "hashtable");

@@ -16,12 +16,12 @@
 //!   row of the snapshot, no entry ──> skipped: the log brings the entry and the row
 //! ```
 
-use super::change::{Change, RowChange};
+use super::change::{KeyChange, RowChange};
 use super::contents::{Cleared, Store};
 use super::effect::Undo;
 use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Map, Replaced, TABLE_OVERHEAD, cost};
 use super::maps::AllMaps;
-use super::sums::{Piece, Position, Spot, digest, digest_row};
+use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
@@ -35,7 +35,7 @@ const PURGED_MAX: usize = 2_000;
 
 /// What a key holds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Found<'a> {
+pub(crate) struct FoundKey<'a> {
     pub(crate) entry: Option<&'a Entry>,
     /// The fields, if it is a collection whose fields are rows.
     pub(crate) table: Option<&'a Map>,
@@ -43,7 +43,7 @@ pub(crate) struct Found<'a> {
     pub(crate) key: Option<&'a Key>,
 }
 
-impl<'a> From<Option<&'a Entry>> for Found<'a> {
+impl<'a> From<Option<&'a Entry>> for FoundKey<'a> {
     fn from(entry: Option<&'a Entry>) -> Self {
         Self {
             entry,
@@ -52,7 +52,7 @@ impl<'a> From<Option<&'a Entry>> for Found<'a> {
     }
 }
 
-impl Found<'_> {
+impl FoundKey<'_> {
     /// The kind of the value; an absent one counts as a string.
     pub(crate) fn kind(&self) -> Kind {
         self.entry.map_or(Kind::String, Entry::kind)
@@ -169,12 +169,12 @@ impl Map {
 /// With tables.
 impl Map {
     /// What a key holds.
-    pub(super) fn found(&self, order: u64, key: &[u8]) -> Found<'_> {
+    pub(super) fn found(&self, order: u64, key: &[u8]) -> FoundKey<'_> {
         let entry = self.index.get(order, key);
         let table = entry
             .filter(|entry| entry.is_table())
             .and_then(|_| self.tables.get_key_value(key));
-        Found {
+        FoundKey {
             entry,
             table: table.map(|(_, table)| table),
             key: table.map(|(key, _)| key),
@@ -245,7 +245,7 @@ impl Map {
     pub(super) fn pieces<'a>(
         &'a self,
         map: MapId,
-        after: Option<&Position>,
+        after: Option<&EntryPosition>,
     ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
         // The entries of a map without tables are not looked at before their turn.
         let plain = self.tables.is_empty();
@@ -295,7 +295,7 @@ fn rows_of<'a>(
 }
 
 /// A key: its map, its order, and its bytes.
-type Place<'a> = (MapId, u64, &'a [u8]);
+type KeyPlace<'a> = (MapId, u64, &'a [u8]);
 
 impl Store {
     /// What undoes a change that replaced this.
@@ -357,7 +357,7 @@ impl Store {
     pub(super) fn put_field(
         &mut self,
         seq: u64,
-        place: Place<'_>,
+        place: KeyPlace<'_>,
         (kind, row): (Kind, &Entry),
     ) -> Undo {
         let (map, order, key) = place;
@@ -375,7 +375,7 @@ impl Store {
     }
 
     /// A field gets this row. It changes nothing if the key is no table.
-    pub(super) fn put_row(&mut self, seq: u64, place: Place<'_>, row: &Entry) -> Undo {
+    pub(super) fn put_row(&mut self, seq: u64, place: KeyPlace<'_>, row: &Entry) -> Undo {
         let Some(former) = self.stamp_table(place, seq) else {
             return Undo::Nothing;
         };
@@ -384,7 +384,7 @@ impl Store {
     }
 
     /// A field loses its row.
-    pub(super) fn delete_row(&mut self, seq: u64, place: Place<'_>, field: &[u8]) -> Undo {
+    pub(super) fn delete_row(&mut self, seq: u64, place: KeyPlace<'_>, field: &[u8]) -> Undo {
         let Some(former) = self.stamp_table(place, seq) else {
             return Undo::Nothing;
         };
@@ -394,7 +394,7 @@ impl Store {
     /// Undoes a change of a field.
     pub(super) fn undo_row(
         &mut self,
-        place: Place<'_>,
+        place: KeyPlace<'_>,
         field: &[u8],
         row: Option<Entry>,
         version: u64,
@@ -412,7 +412,7 @@ impl Store {
     pub(super) fn put_row_fuzzy(
         &mut self,
         seq: u64,
-        place: Place<'_>,
+        place: KeyPlace<'_>,
         (kind, row): (Kind, &Entry),
     ) {
         let (map, _, key) = place;
@@ -430,7 +430,7 @@ impl Store {
     pub(super) fn delete_row_fuzzy(
         &mut self,
         seq: u64,
-        place: Place<'_>,
+        place: KeyPlace<'_>,
         (kind, field): (Kind, &[u8]),
     ) {
         let (map, order, key) = place;
@@ -511,7 +511,7 @@ impl Store {
 
     /// A table changes as of this sequence. Returns the version that it had; `None` if the key is
     /// no table.
-    fn stamp_table(&mut self, (map, order, key): Place<'_>, version: u64) -> Option<u64> {
+    fn stamp_table(&mut self, (map, order, key): KeyPlace<'_>, version: u64) -> Option<u64> {
         let entry = self.entry(map, order, key)?;
         if !entry.is_table() {
             return None;
@@ -530,7 +530,7 @@ impl Store {
     }
 
     /// The same at a learner. False: what the key has is newer.
-    fn stamp_table_fuzzy(&mut self, seq: u64, place: Place<'_>, kind: Kind) -> bool {
+    fn stamp_table_fuzzy(&mut self, seq: u64, place: KeyPlace<'_>, kind: Kind) -> bool {
         let (map, order, key) = place;
         match self.entry(map, order, key) {
             Some(entry) if entry.version() > seq => false,
@@ -558,7 +558,7 @@ impl Store {
         result
     }
 
-    fn insert_row(&mut self, place: Place<'_>, row: Entry) -> Option<Entry> {
+    fn insert_row(&mut self, place: KeyPlace<'_>, row: Entry) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(row.key());
         let covered = self.sums.covers(Spot::of(place).row(of_row, row.key()));
@@ -579,7 +579,7 @@ impl Store {
         old
     }
 
-    fn remove_row(&mut self, place: Place<'_>, field: &[u8]) -> Option<Entry> {
+    fn remove_row(&mut self, place: KeyPlace<'_>, field: &[u8]) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(field);
         let old = self.in_table(map, key, |table| {
@@ -598,7 +598,7 @@ impl Store {
 impl AllMaps {
     /// How the table of a key changes if fields are overdue, and how many are: some thousand at
     /// most. `None`: none is.
-    pub(crate) fn purged(&self, found: Found<'_>, clock: u64) -> Option<(Change, u64)> {
+    pub(crate) fn purged(&self, found: FoundKey<'_>, clock: u64) -> Option<(KeyChange, u64)> {
         let table = found.table?;
         let overdue = table.overdue_rows(clock).take(PURGED_MAX);
         let rows: Vec<_> = overdue
@@ -607,28 +607,28 @@ impl AllMaps {
         let count = rows.len() as u64;
         match rows.len() {
             0 => None,
-            all if all == table.len() => Some((Change::Delete, count)),
+            all if all == table.len() => Some((KeyChange::Delete, count)),
             _ => {
                 let kind = found.entry?.kind();
-                Some((Change::Rows { kind, rows }, count))
+                Some((KeyChange::Rows { kind, rows }, count))
             }
         }
     }
 
     /// The same for commands, which do not see an unfinished table.
     #[inline]
-    pub(crate) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+    pub(crate) fn shown(&self, map: MapId, order: u64, key: &[u8]) -> FoundKey<'_> {
         let found = self.found(map, order, key);
         match found.table {
-            Some(_) if found.entry.is_some_and(Entry::is_unfinished) => Found::default(),
+            Some(_) if found.entry.is_some_and(Entry::is_unfinished) => FoundKey::default(),
             _ => found,
         }
     }
 
     /// What a key holds, overdue or not.
-    pub(crate) fn found(&self, map: MapId, order: u64, key: &[u8]) -> Found<'_> {
+    pub(crate) fn found(&self, map: MapId, order: u64, key: &[u8]) -> FoundKey<'_> {
         let map = self.all.get(&map);
-        map.map_or(Found::default(), |map| map.found(order, key))
+        map.map_or(FoundKey::default(), |map| map.found(order, key))
     }
 
     /// The row of a field.

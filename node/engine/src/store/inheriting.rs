@@ -49,20 +49,20 @@ pub(crate) trait Portion: fmt::Debug + Send + Sync {
 
 /// The contents of a former partition.
 #[derive(Debug, Clone)]
-pub(crate) struct Former {
-    maps: Vec<(MapId, Arc<Map>, Tables)>,
+pub(crate) struct FormerContents {
+    maps: Vec<(MapId, Arc<Map>, FormerTables)>,
     /// How far its clock is behind the clock of the stores that draw from it.
     behind_ms: u64,
 }
 
 /// The tables of a former map. They are not shared: who draws the entry of one takes it.
-type Tables = Arc<Mutex<BTreeMap<Key, Map>>>;
+type FormerTables = Arc<Mutex<BTreeMap<Key, Map>>>;
 
 /// A former map.
 #[derive(Debug, Clone)]
 struct Layer {
     map: Arc<Map>,
-    tables: Tables,
+    tables: FormerTables,
     /// How far the clock of its deadlines is behind.
     behind_ms: u64,
     /// Whether all of it was drawn. Then only its gone keys count.
@@ -220,7 +220,7 @@ impl Map {
 
 impl Store {
     /// Takes its contents for others to draw from. The rest goes to the garbage.
-    pub(crate) fn into_former(mut self, behind_ms: u64, garbage: &mut Vec<Map>) -> Former {
+    pub(crate) fn into_former(mut self, behind_ms: u64, garbage: &mut Vec<Map>) -> FormerContents {
         let maps = std::mem::take(&mut self.maps.all)
             .into_iter()
             .map(|(id, mut map)| {
@@ -229,18 +229,18 @@ impl Store {
             })
             .collect();
         garbage.extend(self.take());
-        Former { maps, behind_ms }
+        FormerContents { maps, behind_ms }
     }
 
     /// Lets an empty store draw from former ones from now on. So many others have about as much of
     /// them.
     pub(crate) fn draw_from(
         mut self,
-        former: &[Former],
+        former: &[FormerContents],
         shared_by: usize,
         portion: &Arc<dyn Portion>,
     ) -> Self {
-        for Former { maps, behind_ms } in former {
+        for FormerContents { maps, behind_ms } in former {
             for (id, from, tables) in maps {
                 let map = self
                     .maps

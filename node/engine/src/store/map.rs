@@ -3,7 +3,7 @@
 use super::index::Index;
 use super::inheriting::Rest;
 use super::surveyor::Surveyor;
-use super::table_pages::Walks;
+use super::table_pages::TableWalks;
 use crate::value::entry::{Entry, Key};
 use doyen_placement::OrderKey;
 use std::borrow::Borrow;
@@ -38,7 +38,7 @@ pub(crate) struct Map {
     /// Where eviction by the limits of this map goes on.
     pub(super) hand: u64,
     /// What walks through it, if it is a table.
-    pub(super) walks: Option<Box<Walks>>,
+    pub(super) walks: Option<Box<TableWalks>>,
 }
 
 /// An entry that is ordered by its key.

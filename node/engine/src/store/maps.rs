@@ -2,7 +2,7 @@
 
 use super::index::{Index, Order};
 use super::map::{Map, SORTED_OVERHEAD, cost};
-use super::sums::{Cursor, Piece, Position};
+use super::sums::{Cursor, EntryPosition, Piece};
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use bytes::Bytes;
@@ -207,8 +207,13 @@ impl AllMaps {
     }
 
     /// The place of a key, or of a field of it.
-    pub(crate) fn position_of(&self, map: MapId, key: &[u8], field: Option<Bytes>) -> Position {
-        Position {
+    pub(crate) fn position_of(
+        &self,
+        map: MapId,
+        key: &[u8],
+        field: Option<Bytes>,
+    ) -> EntryPosition {
+        EntryPosition {
             map,
             key: key.into(),
             field: field.map(|field| (self.order(&field), Key::from(&*field))),
@@ -267,15 +272,15 @@ impl AllMaps {
 
 impl Piece<'_> {
     /// Where it stands.
-    pub(crate) fn position(&self, store: &AllMaps) -> Position {
+    pub(crate) fn position(&self, store: &AllMaps) -> EntryPosition {
         let own: Key = self.entry.key().into();
         match self.of {
-            None => Position {
+            None => EntryPosition {
                 map: self.map,
                 key: own,
                 field: None,
             },
-            Some(key) => Position {
+            Some(key) => EntryPosition {
                 map: self.map,
                 key: key.into(),
                 field: Some((store.order(&own), own)),

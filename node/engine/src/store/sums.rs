@@ -14,7 +14,7 @@ pub(super) const SUM_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Sum {
     pub(super) session: u32,
-    pub(super) upto: Option<(u64, Position)>,
+    pub(super) upto: Option<(u64, EntryPosition)>,
     pub(super) done: bool,
     /// The digests of the keys of each map, and of the rows of each table: dropped as a whole.
     pub(super) maps: BTreeMap<MapId, u64>,
@@ -168,7 +168,7 @@ impl Piece<'_> {
 
 /// The place of an entry or of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct EntryPosition {
     pub(super) map: MapId,
     pub(super) key: Key,
     /// Order and field of a row.
@@ -176,7 +176,7 @@ pub(crate) struct Position {
 }
 
 /// The position of a snapshot: after this, in the order of the map's index.
-pub(crate) type Cursor = Option<Position>;
+pub(crate) type Cursor = Option<EntryPosition>;
 
 /// A 64-bit digest of one entry. Copies are compared by the sum of all digests, which does not
 /// depend on the order of writes.

@@ -9,21 +9,21 @@ pub(crate) trait Surveyor {
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
     /// Looks at a table of the index that begins there and has room for so many. Returns an empty
     /// one that replaces it, if it is to be moved.
-    fn table<T: Table>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
+    fn table<T: IndexTable>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
 }
 
 /// The elements of the index's tables.
-pub(crate) trait Table: Sized {
+pub(crate) trait IndexTable: Sized {
     fn decoy(table: Vec<Self>) -> Decoy;
 }
 
-impl Table for u32 {
+impl IndexTable for u32 {
     fn decoy(table: Vec<Self>) -> Decoy {
         Decoy::Tags { _room: table }
     }
 }
 
-impl Table for Entry {
+impl IndexTable for Entry {
     fn decoy(table: Vec<Self>) -> Decoy {
         Decoy::Entries { _room: table }
     }

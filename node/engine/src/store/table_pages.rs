@@ -38,17 +38,17 @@ const FORMER_MAX: usize = 30_000;
 const LOOSE_BYTES: usize = 256 << 10;
 
 /// Former rows by their places in the order of the index.
-type Former = BTreeMap<(u64, Key), Vec<(u64, Option<Entry>)>>;
+type FormerRows = BTreeMap<(u64, Key), Vec<(u64, Option<Entry>)>>;
 
 /// The walks through the rows of a table.
 #[derive(Debug, Default)]
-pub(super) struct Walks {
+pub(super) struct TableWalks {
     all: Vec<Walk>,
     /// How many walks have begun: the number of the newest.
     begun: u64,
     /// Rows that have changed, by their places. Each was this when it first changed after the walk
     /// of this number had begun, and before a newer one did. `None`: there was none.
-    former: Former,
+    former: FormerRows,
     former_bytes: usize,
     /// How many there are.
     former_count: usize,
@@ -89,7 +89,7 @@ fn former_cost(field: &[u8], row: Option<&Entry>) -> usize {
     row.map_or(field.len(), Entry::len) + ENTRY_OVERHEAD
 }
 
-impl Walks {
+impl TableWalks {
     /// A row changes that was this.
     fn keep(&mut self, at: (u64, &[u8]), row: Option<&Entry>, bytes_max: usize) {
         let begun = self.begun;
@@ -234,7 +234,7 @@ impl Map {
 }
 
 impl Walk {
-    fn next_page(&mut self, index: &Index, former: &Former, rows: usize) -> Page {
+    fn next_page(&mut self, index: &Index, former: &FormerRows, rows: usize) -> Page {
         self.pages += 1;
         let form = self.kind.pairs(&[]);
         let after = self.after.take();

@@ -3,7 +3,7 @@
 use super::hashes::of;
 use super::*;
 use crate::log::dedup::OpId;
-use crate::role::calls::{Call, Source};
+use crate::role::calls::{PendingCall, Source};
 use crate::role::one_key::OneKey;
 use crate::role::partition::Slot;
 use crate::shard::context::Context;
@@ -51,7 +51,7 @@ impl World {
         self.at_primary(operation, |cx, slot| {
             let n = cx.host.callers.number();
             slot.calls.begin(n);
-            let call = Call {
+            let call = PendingCall {
                 source: Source::Local(token),
                 n,
                 work: Work::Key(operation.clone()),

@@ -707,7 +707,10 @@ fn a_client_asks_members_of_another_cluster_nothing() {
     };
     receive(&mut w, 1, client, Lane::Calls, &Frame::View(name)).unwrap();
     let node = w.nodes.get_mut(&client).unwrap();
-    assert_eq!(node.shard.poll_request(), Some(Request::OtherCluster(name)));
+    assert_eq!(
+        node.shard.poll_request(),
+        Some(ShardRequest::OtherCluster(name))
+    );
     assert_eq!(node.shard.poll_transmit(), None);
 }
 

@@ -437,7 +437,7 @@ fn a_name_of_a_future_table_does_not_keep_members_from_existing_ones() {
     shard
         .receive(w.now, 0, id(2), Lane::Calls, &mut bytes)
         .unwrap();
-    assert_eq!(shard.poll_request(), Some(Request::Newer(next)));
+    assert_eq!(shard.poll_request(), Some(ShardRequest::Newer(next)));
     w.say(
         BROKEN,
         1,

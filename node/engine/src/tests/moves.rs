@@ -186,7 +186,7 @@ fn a_source_tells_how_far_its_copies_are() {
     shard.cx.host.rounds.measured = (Time::ZERO, 1);
     shard.slots.measure(&mut shard.cx.host, now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
-        Request::Loads(report) => Some(report.moves),
+        ShardRequest::Loads(report) => Some(report.moves),
         _ => None,
     });
     let told = told.expect("it measures");

@@ -70,7 +70,7 @@ const SPARE_MAX: usize = 1024;
 
 /// What an entry takes besides its key and value: counts, version, deadline, the pointer to a large
 /// value, lengths.
-const HEAD_BYTES: usize = size_of::<Head>() + 2 * size_of::<usize>();
+const HEAD_BYTES: usize = size_of::<EntryHead>() + 2 * size_of::<usize>();
 /// What a value with an allocation of its own takes besides its bytes: counts and length.
 const VALUE_HEAD_BYTES: usize = 2 * size_of::<usize>();
 
@@ -81,10 +81,10 @@ thread_local! {
 
 /// A key with its value.
 #[derive(Clone)]
-pub(crate) struct Entry(ThinArc<Head, u8>);
+pub(crate) struct Entry(ThinArc<EntryHead, u8>);
 
 /// Atomic because values go to other threads. Only the store that holds the entry changes these.
-struct Head {
+struct EntryHead {
     version: AtomicU64,
     deadline: AtomicU64,
     large: Option<ThinArc<(), u8>>,
@@ -129,7 +129,7 @@ impl Entry {
         };
         let large = (value.len() > INLINE_MAX).then(|| ThinArc::from_header_and_slice((), value));
         let inline: &[u8] = if large.is_some() { &[] } else { value };
-        let head = Head {
+        let head = EntryHead {
             version: AtomicU64::new(stamp | MARK),
             deadline: AtomicU64::new(deadline),
             large,
@@ -299,7 +299,7 @@ impl Entry {
         let large = value.map(|value| &value.0).or(head.large.as_ref()).cloned();
         // The mark is a part of the version.
         let version = AtomicU64::new(head.version.load(Ordering::Relaxed));
-        let head = Head {
+        let head = EntryHead {
             version,
             deadline: AtomicU64::new(self.deadline()),
             large,

@@ -46,7 +46,7 @@ pub enum Patience {
 
 /// What the machine asks of the control thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Request {
+pub enum ShardRequest {
     /// These partitions are open: (partition, the epoch in which this tenure began).
     Opened(Vec<(PartitionRef, Epoch)>),
     /// Changes of in-sync sets. The machine asks again, with backoff and jitter, until the epoch

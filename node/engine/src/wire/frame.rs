@@ -38,7 +38,7 @@ use doyen_placement::{
 };
 
 use layouts::{Decoded, Field, FrameReader, LastField, put_bytes};
-pub(crate) use out::{Mark, Out};
+pub(crate) use out::{Out, OutMark};
 
 /// Room in a frame besides the largest key and values: a log entry may carry an old value as its
 /// outcome.
@@ -504,7 +504,7 @@ fn framed(out: &mut Out, kind: u8, fields: impl FnOnce(&mut Out)) {
     end_frame(out, start);
 }
 
-fn end_frame(out: &mut Out, start: Mark) {
+fn end_frame(out: &mut Out, start: OutMark) {
     // Frames stay far below 4 GiB: values and batches are bounded before they come here.
     let length = (out.len_from(start) - 4) as u32;
     out.bytes[start.at..start.at + 4].copy_from_slice(&length.to_le_bytes());
@@ -519,7 +519,7 @@ pub(crate) fn append<'a>(out: &mut Out, head: &Head, entries: impl Iterator<Item
 }
 
 /// Adds an entry to the frame of log entries that begins at `start` and is the last one so far.
-pub(crate) fn append_more(out: &mut Out, start: Mark, entry: &Logged) {
+pub(crate) fn append_more(out: &mut Out, start: OutMark, entry: &Logged) {
     entry.put(out);
     end_frame(out, start);
 }

@@ -8,7 +8,7 @@
 
 use super::answers::{HeldAnswers, SMALL_ANSWER_BYTES, answer_weight};
 use super::api::Lane;
-use super::frame::{self, Ack, Frame, Head, Headroom, Mark, Out, ReplyTo};
+use super::frame::{self, Ack, Frame, Head, Headroom, Out, OutMark, ReplyTo};
 use super::messages::Messages;
 use super::silence::{AppendSent, GivenBytes, Silent, Wait, note_given};
 use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
@@ -88,7 +88,7 @@ pub(crate) struct Peer {
 /// A frame of log entries: where it begins, and what the next entry must be to be added.
 #[derive(Debug)]
 struct LastAppend {
-    start: Mark,
+    start: OutMark,
     at: PartitionRef,
     epoch: Epoch,
     session: u32,

@@ -8,7 +8,7 @@
 use super::{
     Call, Parsed, client, cluster, connection, generic, pubsub, scripting, server, transactions,
 };
-use doyen_engine::command::{self as data, Sorting, Table, count, place_of};
+use doyen_engine::command::{self as data, CommandTable, Sorting, count, place_of};
 pub(super) use doyen_engine::command::{Access, NO_KEYS, command};
 
 /// Everything that is to be said of a command that is not on data.
@@ -27,7 +27,7 @@ pub enum Parse {
 }
 
 /// Every command and subcommand.
-pub static COMMANDS: Table<Parse> = Table::of(&TABLE);
+pub static COMMANDS: CommandTable<Parse> = CommandTable::of(&TABLE);
 
 /// How many commands and subcommands there are.
 pub const COUNT: usize = count(data::FAMILIES) + count(OWN);

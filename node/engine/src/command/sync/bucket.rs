@@ -5,12 +5,12 @@
 //! however often and at whatever moments it is asked. What is stored is when the bucket is full
 //! again: the deadline of the entry, and by how many units that moment is rounded up.
 
-use super::layout::{self, Kind as Layout, Reader};
+use super::layout::{self, Reader, StateKind};
 use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure, procedure};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -70,7 +70,7 @@ impl TokenBucket {
     /// How many units are missing now.
     fn missing(self, entry: Option<&Entry>, clock: u64) -> Result<u128, Failure> {
         let Some(entry) = entry else { return Ok(0) };
-        let state = layout::base(entry).and_then(|full| State::decode(entry.value(), full));
+        let state = layout::base(entry).and_then(|full| BucketState::decode(entry.value(), full));
         let state = state.ok_or(Failure::WrongType)?;
         let missing = state.missing(clock);
         let missing = if state.period_ms == self.period_ms {
@@ -82,7 +82,7 @@ impl TokenBucket {
         Ok(missing.min(self.size()))
     }
 
-    fn decide(self, cost: u64, (missing, clock): (u128, u64)) -> (Decision, Option<State>) {
+    fn decide(self, cost: u64, (missing, clock): (u128, u64)) -> (Decision, Option<BucketState>) {
         let wanted = missing + u128::from(cost) * u128::from(self.period_ms);
         let over = wanted.saturating_sub(self.size());
         let missing = if over == 0 { wanted } else { missing };
@@ -96,7 +96,7 @@ impl TokenBucket {
             reset_ms,
         };
         let rounded = u128::from(reset_ms) * u128::from(self.refill) - missing;
-        let state = State {
+        let state = BucketState {
             refill: self.refill,
             period_ms: self.period_ms,
             full: clock.saturating_add(reset_ms),
@@ -113,7 +113,7 @@ pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (
 })
 .on_entry(take);
 
-fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());
     let (Some(capacity), Some(refill), Some(period_ms), Some(cost)) =
         (natural(0), natural(1), natural(2), natural(3))
@@ -128,9 +128,9 @@ fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Ch
         Err(failure) => return failed(failure),
     };
     let (decision, state) = bucket.decide(cost, (missing, cx.clock));
-    let change = state.map_or(Change::None, |state| {
+    let change = state.map_or(KeyChange::None, |state| {
         let deadline = layout::deadline(state.full, entry, cx);
-        Change::put(Bytes::from(state.encode()), deadline)
+        KeyChange::put(Bytes::from(state.encode()), deadline)
     });
     (decision.into_outcome(), change)
 }
@@ -141,7 +141,7 @@ fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Ch
 ///   head │ refill 8 │ period 4 │ rounded 8
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct BucketState {
     refill: u64,
     period_ms: u64,
     /// When the bucket is full.
@@ -150,10 +150,10 @@ pub(super) struct State {
     rounded: u64,
 }
 
-impl State {
+impl BucketState {
     /// Decodes the value of an entry with this deadline.
     pub(super) fn decode(value: &[u8], full: u64) -> Option<Self> {
-        let mut reader = Reader::of(value, Layout::Bucket)?;
+        let mut reader = Reader::of(value, StateKind::Bucket)?;
         let state = Self {
             refill: reader.u64()?,
             period_ms: reader.u32()?.into(),
@@ -171,7 +171,7 @@ impl State {
         // A period is at most 2^31 ms.
         let period = u32::try_from(self.period_ms).unwrap_or(u32::MAX);
         let mut value = Vec::with_capacity(STATE_BYTES);
-        value.extend(Layout::Bucket.head());
+        value.extend(StateKind::Bucket.head());
         value.extend(self.refill.to_le_bytes());
         value.extend(period.to_le_bytes());
         value.extend(self.rounded.to_le_bytes());

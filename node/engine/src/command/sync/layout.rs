@@ -13,7 +13,7 @@ use crate::value::entry::Entry;
 
 /// What a state is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StateKind {
     Permits = 1,
     Bucket = 2,
     Window = 3,
@@ -24,7 +24,7 @@ pub(super) enum Kind {
 /// The version of all layouts. A layout that changes gets the next one.
 const VERSION: u8 = 1;
 
-impl Kind {
+impl StateKind {
     /// The beginning of its states.
     pub(super) const fn head(self) -> [u8; 4] {
         // In UTF-8, no letter is encoded so.
@@ -38,7 +38,7 @@ pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     /// Reads a value that has the head of this kind.
-    pub(super) fn of(value: &'a [u8], kind: Kind) -> Option<Self> {
+    pub(super) fn of(value: &'a [u8], kind: StateKind) -> Option<Self> {
         value.strip_prefix(&kind.head()).map(Self)
     }
 

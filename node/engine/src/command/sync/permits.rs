@@ -1,11 +1,11 @@
 //! A lock or a semaphore: its holders, the owners that wait in line, and the last token.
 
-use super::layout::{self, Kind as Layout, Reader};
+use super::layout::{self, Reader, StateKind};
 use super::{Acquired, MS_MAX, Owner, READS, many, number, writes};
 use crate::command::action::failed;
 use crate::command::procedure::{Inputs, Procedure, procedure};
 use crate::mutant::{self, broken};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -90,7 +90,7 @@ pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 
     .on_entry(|inputs, entry, cx| {
         let owner = Owner::of_numbers([inputs.numbers[0], inputs.numbers[1]]);
         change(entry, cx, |state| {
-            let count = |state: &State| state.waiters.len() + state.holders.len();
+            let count = |state: &PermitState| state.waiters.len() + state.holders.len();
             let before = count(state);
             state.waiters.retain(|waiter| waiter.owner != owner);
             state.holders.retain(|holder| holder.owner != owner);
@@ -102,13 +102,13 @@ pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 
 pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0), |_| {
     READS
 })
-.on_entry(|_, entry, cx| match State::of(entry) {
+.on_entry(|_, entry, cx| match PermitState::of(entry) {
     Ok(mut state) => {
         state.purge(cx.clock);
         let waiters = state.waiters.len() + cx.waiting;
         let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
         let all = [holders, waiters, state.token].map(number);
-        (many(&all), Change::None)
+        (many(&all), KeyChange::None)
     }
     Err(failure) => failed(failure),
 });
@@ -123,12 +123,12 @@ pub(super) static TURN: Procedure =
             let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
                 return failed(Failure::NotAnInteger);
             };
-            match State::of(entry) {
+            match PermitState::of(entry) {
                 Ok(mut state) => {
                     state.purge(cx.clock);
                     let is_turn =
                         state.is_turn(Owner::of_numbers([high, low]), permits.count().into());
-                    (Outcome::Int(is_turn.into()), Change::None)
+                    (Outcome::Int(is_turn.into()), KeyChange::None)
                 }
                 Err(failure) => failed(failure),
             }
@@ -153,10 +153,10 @@ fn held(inputs: &Inputs) -> Option<(Owner, u64)> {
 fn change(
     entry: Option<&Entry>,
     cx: &RunContext,
-    rule: impl FnOnce(&mut State) -> Outcome,
-) -> (Outcome, Change) {
+    rule: impl FnOnce(&mut PermitState) -> Outcome,
+) -> (Outcome, KeyChange) {
     cx.budget.copy(entry.map_or(0, |entry| entry.value().len()));
-    let mut state = match State::of(entry) {
+    let mut state = match PermitState::of(entry) {
         Ok(state) => state,
         Err(failure) => return failed(failure),
     };
@@ -211,7 +211,7 @@ struct Ask {
 /// ```
 /// The number of permits is there only if callers have to give the same one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct PermitState {
     /// The number that all callers have to give, as long as there is a holder or a waiter.
     pub(super) permits: Option<u16>,
     /// The highest token that was granted.
@@ -221,7 +221,7 @@ pub(super) struct State {
     pub(super) waiters: Vec<Waiter>,
 }
 
-impl State {
+impl PermitState {
     /// What a key holds.
     ///
     /// # Errors
@@ -236,12 +236,12 @@ impl State {
 
     /// Decodes a value whose deadlines count back from this moment.
     pub(super) fn decode(value: &[u8], base: u64) -> Option<Self> {
-        let (mut reader, permits) = match Reader::of(value, Layout::Numbered) {
+        let (mut reader, permits) = match Reader::of(value, StateKind::Numbered) {
             Some(mut reader) => {
                 let permits = super::Permits::new(reader.u16()?)?;
                 (reader, Some(permits.count()))
             }
-            None => (Reader::of(value, Layout::Permits)?, None),
+            None => (Reader::of(value, StateKind::Permits)?, None),
         };
         let token = reader.u64().filter(|token| *token <= TOKEN_MAX)?;
         let (holders, waiters) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
@@ -284,8 +284,8 @@ impl State {
             before.to_le_bytes()
         };
         let mut value = match self.permits {
-            Some(permits) => [&Layout::Numbered.head()[..], &permits.to_le_bytes()].concat(),
-            None => Layout::Permits.head().to_vec(),
+            Some(permits) => [&StateKind::Numbered.head()[..], &permits.to_le_bytes()].concat(),
+            None => StateKind::Permits.head().to_vec(),
         };
         value.extend(self.token.to_le_bytes());
         value.extend(count(self.holders.len()));
@@ -327,22 +327,22 @@ impl State {
     ///
     /// # Errors
     /// It is too large.
-    fn into_change(self, entry: Option<&Entry>, cx: &RunContext) -> Result<Change, Failure> {
+    fn into_change(self, entry: Option<&Entry>, cx: &RunContext) -> Result<KeyChange, Failure> {
         let Some(latest) = self.latest() else {
-            return Ok(entry.map_or(Change::None, |_| Change::Delete));
+            return Ok(entry.map_or(KeyChange::None, |_| KeyChange::Delete));
         };
         let value = self.encode(latest);
         let same = |entry: &Entry| {
             layout::base(entry) == Some(latest) && entry.value() == value.as_slice()
         };
         if entry.is_some_and(same) {
-            return Ok(Change::None);
+            return Ok(KeyChange::None);
         }
         if value.len() > cx.value_bytes_max {
             return Err(Failure::TooLarge);
         }
         let deadline = layout::deadline(latest, entry, cx);
-        Ok(Change::put(Bytes::from(value), deadline))
+        Ok(KeyChange::put(Bytes::from(value), deadline))
     }
 
     fn acquire(&mut self, ask: Ask, cx: &RunContext) -> Acquired {

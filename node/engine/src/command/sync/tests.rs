@@ -3,10 +3,10 @@
 mod permits;
 mod rates;
 
-use super::layout::Kind as Layout;
+use super::layout::StateKind;
 use super::*;
 use crate::command::action::apply;
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
 use crate::value::entry::Entry;
@@ -46,14 +46,14 @@ impl Key {
         }
         let (outcome, change) = apply(action, self.entry.as_ref(), &self.context());
         if !action.is_write() {
-            assert_eq!(change, Change::None, "{action:?}");
+            assert_eq!(change, KeyChange::None, "{action:?}");
         }
         match change {
-            Change::None => return outcome,
-            Change::Put { value, deadline } => {
+            KeyChange::None => return outcome,
+            KeyChange::Put { value, deadline } => {
                 self.entry = Some(Entry::new(b"k", &value, deadline, 0));
             }
-            Change::Delete => self.entry = None,
+            KeyChange::Delete => self.entry = None,
             other => panic!("{other:?}"),
         }
         self.writes += 1;
@@ -193,7 +193,7 @@ fn a_value_of_another_kind_is_refused_and_stays() {
     foreign(b"", later);
     foreign(b"text", later);
     foreign(&[0xD0], later);
-    for kind in [Layout::Permits, Layout::Bucket, Layout::Window] {
+    for kind in [StateKind::Permits, StateKind::Bucket, StateKind::Window] {
         foreign(&kind.head(), later);
     }
     // Of a later version.
@@ -290,13 +290,13 @@ proptest! {
     #[test]
     fn any_bytes_are_a_state_or_refused(value in like_states(), left in 0_u64..5_000) {
         let base = 100_000 + left;
-        if let Some(state) = super::permits::State::decode(&value, base) {
+        if let Some(state) = super::permits::PermitState::decode(&value, base) {
             prop_assert_eq!(&state.encode(base), &value);
         }
-        if let Some(state) = bucket::State::decode(&value, base) {
+        if let Some(state) = bucket::BucketState::decode(&value, base) {
             prop_assert_eq!(&state.encode(), &value);
         }
-        if let Some(state) = window::State::decode(&value, base) {
+        if let Some(state) = window::WindowState::decode(&value, base) {
             prop_assert_eq!(&state.encode(), &value);
         }
         for action in all_actions() {
@@ -337,7 +337,7 @@ fn a_state_is_a_string_that_no_text_is_mistaken_for() {
     let action = acquire(of(1), Permits::ONE, 1_000, 0);
     let (outcome, change) = apply(&action, None::<&Entry>, &tiny);
     assert_eq!(outcome, Outcome::Failed(Failure::TooLarge));
-    assert_eq!(change, Change::None);
+    assert_eq!(change, KeyChange::None);
     key.entry = Some(Entry::new(b"k", &Bytes::from(value), 0, 0));
     assert_eq!(key.run(&look()), Outcome::Failed(Failure::WrongType));
 }
@@ -350,7 +350,7 @@ fn a_deadline_before_the_clock_began_is_no_state() {
     key.clock += 500;
     key.acquire(2, 2, 1_000, 0);
     let value = key.entry.unwrap().value().to_vec();
-    let decode = super::permits::State::decode;
+    let decode = super::permits::PermitState::decode;
     assert!(decode(&value, 500).is_some());
     assert_eq!(decode(&value, 499), None);
 }

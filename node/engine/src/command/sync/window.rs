@@ -15,12 +15,12 @@
 //!
 //! The first call begins the first window. Whole numbers are compared, so that nothing is rounded.
 
-use super::layout::{self, Kind as Layout, Reader};
+use super::layout::{self, Reader, StateKind};
 use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure, procedure};
-use crate::store::change::Change;
+use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -56,21 +56,25 @@ impl SlidingWindow {
     }
 
     /// What counts now.
-    fn state(self, entry: Option<&Entry>, clock: u64) -> Result<State, Failure> {
+    fn state(self, entry: Option<&Entry>, clock: u64) -> Result<WindowState, Failure> {
         let Some(entry) = entry else {
-            return Ok(State::begun(self.window_ms, clock, 0));
+            return Ok(WindowState::begun(self.window_ms, clock, 0));
         };
-        let state = layout::base(entry).and_then(|end| State::decode(entry.value(), end));
+        let state = layout::base(entry).and_then(|end| WindowState::decode(entry.value(), end));
         let state = state.ok_or(Failure::WrongType)?.at(clock);
         if state.window_ms == self.window_ms {
             return Ok(state);
         }
         let used = state.used(clock).div_ceil(state.window_ms.into());
         let used = u64::try_from(used).unwrap_or(u64::MAX).min(AMOUNT_MAX);
-        Ok(State::begun(self.window_ms, clock, used))
+        Ok(WindowState::begun(self.window_ms, clock, used))
     }
 
-    fn decide(self, cost: u64, (mut state, clock): (State, u64)) -> (Decision, Option<State>) {
+    fn decide(
+        self,
+        cost: u64,
+        (mut state, clock): (WindowState, u64),
+    ) -> (Decision, Option<WindowState>) {
         let window = u128::from(self.window_ms);
         let most = u128::from(self.limit) * window;
         let allowed = state.used(clock) + u128::from(cost) * window <= most;
@@ -95,7 +99,7 @@ impl SlidingWindow {
     }
 
     /// When so much is within the limit, if nothing is counted before.
-    fn retry_ms(self, cost: u64, (state, clock): (&State, u64)) -> Option<u64> {
+    fn retry_ms(self, cost: u64, (state, clock): (&WindowState, u64)) -> Option<u64> {
         let room = |counted: u64| self.limit.checked_sub(counted.checked_add(cost)?);
         let elapsed = state.elapsed(clock);
         // How far into a window, if so much came in the window before and there is room for so
@@ -125,7 +129,7 @@ pub(super) static COUNT: Procedure =
     })
     .on_entry(count);
 
-fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, Change) {
+fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());
     let (Some(limit), Some(window_ms), Some(cost)) = (natural(0), natural(1), natural(2)) else {
         return failed(Failure::NotAnInteger);
@@ -138,9 +142,9 @@ fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
         Err(failure) => return failed(failure),
     };
     let (decision, state) = window.decide(cost, (state, cx.clock));
-    let change = state.map_or(Change::None, |state| {
+    let change = state.map_or(KeyChange::None, |state| {
         let deadline = layout::deadline(state.end(), entry, cx);
-        Change::put(Bytes::from(state.encode()), deadline)
+        KeyChange::put(Bytes::from(state.encode()), deadline)
     });
     (decision.into_outcome(), change)
 }
@@ -152,7 +156,7 @@ fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, C
 ///   head │ window 4 │ counted before 8 │ counted now 8
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct WindowState {
     window_ms: u64,
     /// When this window began.
     start: u64,
@@ -161,7 +165,7 @@ pub(super) struct State {
     now: u64,
 }
 
-impl State {
+impl WindowState {
     const fn begun(window_ms: u64, start: u64, now: u64) -> Self {
         Self {
             window_ms,
@@ -173,7 +177,7 @@ impl State {
 
     /// Decodes the value of an entry with this deadline.
     pub(super) fn decode(value: &[u8], end: u64) -> Option<Self> {
-        let mut reader = Reader::of(value, Layout::Window)?;
+        let mut reader = Reader::of(value, StateKind::Window)?;
         let window_ms = u64::from(reader.u32()?);
         let state = Self {
             window_ms,
@@ -192,7 +196,7 @@ impl State {
         // A window is at most 2^31 ms.
         let window = u32::try_from(self.window_ms).unwrap_or(u32::MAX);
         let mut value = Vec::with_capacity(STATE_BYTES);
-        value.extend(Layout::Window.head());
+        value.extend(StateKind::Window.head());
         value.extend(window.to_le_bytes());
         value.extend(self.before.to_le_bytes());
         value.extend(self.now.to_le_bytes());

@@ -23,7 +23,7 @@ pub(crate) struct Out {
 
 /// A place in the bytes to be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
+pub(crate) struct OutMark {
     /// The place in `bytes`.
     pub(super) at: usize,
     /// The number of large values before it, and their bytes.
@@ -38,8 +38,8 @@ impl Out {
     }
 
     /// The present end.
-    pub(crate) fn mark(&self) -> Mark {
-        Mark {
+    pub(crate) fn mark(&self) -> OutMark {
+        OutMark {
             at: self.bytes.len(),
             apart: self.apart.len(),
             apart_bytes: self.apart_bytes,
@@ -47,7 +47,7 @@ impl Out {
     }
 
     /// How many bytes follow a place.
-    pub(crate) fn len_from(&self, mark: Mark) -> usize {
+    pub(crate) fn len_from(&self, mark: OutMark) -> usize {
         self.bytes.len() - mark.at + self.apart_bytes - mark.apart_bytes
     }
 
@@ -62,7 +62,7 @@ impl Out {
     }
 
     /// The pieces after a place, in order.
-    pub(super) fn pieces(&self, mark: Mark) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn pieces(&self, mark: OutMark) -> impl Iterator<Item = &[u8]> {
         let ends = self.apart[mark.apart..]
             .iter()
             .map(|(at, value)| (*at, &**value))

@@ -30,7 +30,7 @@ fn callers_that_have_to_agree_are_told_the_number_of_the_others() {
     assert!(matches!(key.acquire(5, 1, 1_000, 0), Acquired::Busy { .. }));
     granted(key.acquire(5, 2, 1_000, 0));
     assert_eq!(ask(&mut key, 6, 2, 0), Acquired::Otherwise { permits: 3 });
-    let state = super::super::permits::State::of(key.entry.as_ref()).unwrap();
+    let state = super::super::permits::PermitState::of(key.entry.as_ref()).unwrap();
     assert_eq!((state.permits, state.holders.len()), (Some(3), 2));
 }
 
