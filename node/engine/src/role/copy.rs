@@ -8,7 +8,6 @@ use crate::role::holding::{Bond, Follow, Following};
 use crate::role::host::Host;
 use crate::store::{Effect, Undo};
 use crate::value::cause::{By, Cause};
-use crate::wire::api::Lane;
 use crate::wire::frame::{Ack, Frame, Head};
 use doyen_gossip::Time;
 use doyen_placement::level::CLOCKS;
@@ -25,7 +24,7 @@ impl Host {
         if !peer.acks.is_empty() || peer.traffic.is_told_at_once() {
             let acks = std::mem::take(&mut peer.acks);
             let mut frame = peer.traffic.tell(headroom, acks);
-            self.peers.send(to, Lane::Calls, &frame);
+            self.peers.tell(to, &frame);
             if let (Frame::Acks { acks, .. }, Some(peer)) = (&mut frame, self.peers.get(to)) {
                 // Its buffer serves the next batch.
                 acks.clear();
@@ -57,7 +56,7 @@ impl Host {
                 .max(headroom.loose.abs_diff(peer.traffic.told.0.loose));
             if differs > step || peer.traffic.is_told_at_look(step) {
                 let frame = peer.traffic.tell(headroom, Vec::new());
-                self.peers.send(id, Lane::Calls, &frame);
+                self.peers.tell(id, &frame);
             }
         }
     }
@@ -204,7 +203,8 @@ impl Following<'_> {
     fn say_clock(&mut self, cx: &mut Host, to: MemberId, epoch: Epoch) {
         if cx.peers.version(to) >= CLOCKS && !broken(&mutant::KEEPS_OWN_CLOCK) {
             let clocks = vec![(self.at, epoch, self.clock.report(cx.now))];
-            cx.peers.send(to, Lane::Calls, &Frame::Clocks { clocks });
+            let clocks = Frame::Clocks { clocks };
+            cx.peers.tell(to, &clocks);
         }
     }
 
@@ -243,16 +243,13 @@ impl Following<'_> {
         let follower = &mut *self.follower;
         if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {
             let session = follower.session();
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Want {
-                    at: head.at,
-                    epoch: head.epoch,
-                    session,
-                    next,
-                },
-            );
+            let want = Frame::Want {
+                at: head.at,
+                epoch: head.epoch,
+                session,
+                next,
+            };
+            cx.peers.tell(from, &want);
         }
     }
 

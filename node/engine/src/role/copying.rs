@@ -500,8 +500,8 @@ impl Host {
             }
             self.copying.late_acks.pop_front();
             self.copying.pace.taken(bytes);
-            self.peers
-                .send(from, Lane::Calls, &Frame::ChunkAck { at, session, index });
+            let chunk_ack = Frame::ChunkAck { at, session, index };
+            self.peers.tell(from, &chunk_ack);
         }
         self.timers.cancel(Duty::Ack);
     }
@@ -595,19 +595,16 @@ impl Leading<'_> {
         self.store.sums.begin(session);
         let kept = if whole { u64::MAX } else { self.log.base() };
         let bytes = self.store.bytes() as u64;
-        cx.peers.send(
-            id,
-            Lane::Calls,
-            &Frame::Begin {
-                at: self.at,
-                epoch: self.epoch,
-                lineage: self.lineage,
-                session,
-                kept,
-                seq,
-                bytes,
-            },
-        );
+        let begin = Frame::Begin {
+            at: self.at,
+            epoch: self.epoch,
+            lineage: self.lineage,
+            session,
+            kept,
+            seq,
+            bytes,
+        };
+        cx.peers.tell(id, &begin);
         let given = cx.peers.given_calls(id);
         if let Some(teaching) = self.teaching(id) {
             teaching.given = given;
@@ -751,17 +748,14 @@ impl Leading<'_> {
                     teaching.compared = Some(self.log.last());
                     let (session, seq) = (teaching.session, self.log.last());
                     let clock = self.clock.advance(now);
-                    cx.peers.send(
-                        id,
-                        Lane::Calls,
-                        &Frame::Compare {
-                            at: self.at,
-                            session,
-                            seq,
-                            sum,
-                            clock,
-                        },
-                    );
+                    let compare = Frame::Compare {
+                        at: self.at,
+                        session,
+                        seq,
+                        sum,
+                        clock,
+                    };
+                    cx.peers.tell(id, &compare);
                     teaching.phase = Phase::Comparing;
                     fault::pass(Point::SourceCompares);
                 }
@@ -1053,16 +1047,13 @@ impl Leading<'_> {
         teaching.progress = now;
         link.aligned = false;
         let next = *teaching.next.get_or_insert_with(|| cx.copying.session());
-        cx.peers.send(
-            id,
-            Lane::Calls,
-            &Frame::Continue {
-                at: self.at,
-                epoch: self.epoch,
-                session: teaching.session,
-                next,
-            },
-        );
+        let ask = Frame::Continue {
+            at: self.at,
+            epoch: self.epoch,
+            session: teaching.session,
+            next,
+        };
+        cx.peers.tell(id, &ask);
     }
 
     /// The learner says how much has arrived (the chunks, the log up to a sequence, and whether

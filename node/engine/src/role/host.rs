@@ -17,7 +17,6 @@ use crate::role::tables::Tables;
 use crate::role::tickets::Tickets;
 use crate::role::timers::Timers;
 use crate::store::map_limits::Bounds;
-use crate::wire::api::Lane;
 use crate::wire::api::Limits;
 use crate::wire::frame::Frame;
 use crate::wire::peers::Peers;
@@ -137,8 +136,8 @@ impl Host {
         if let Some(p) = self.peers.get(peer)
             && p.refused.insert(at, attempt) != Some(attempt)
         {
-            self.peers
-                .send(peer, Lane::Calls, &Frame::NotServing { at, n, attempt });
+            let not_serving = Frame::NotServing { at, n, attempt };
+            self.peers.tell(peer, &not_serving);
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::role::holding::Leading;
 use crate::role::host::Host;
 use crate::role::read_logs::{LogReader, WINDOW};
 use crate::role::slots::Slots;
-use crate::wire::api::Lane;
 use crate::wire::frame::{Frame, Headroom};
 use doyen_placement::{KeyspaceId, MemberId};
 
@@ -68,7 +67,7 @@ impl Host {
         if peer == self.me {
             self.told_of_changes(peer, frame);
         } else {
-            self.peers.send(peer, Lane::Calls, &frame);
+            self.peers.tell(peer, &frame);
         }
     }
 }

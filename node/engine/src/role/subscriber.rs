@@ -11,7 +11,6 @@ use crate::mutant::{self, broken};
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::value::outcome::Failure;
-use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MemberId, Partition, PartitionId, PartitionRef, Table};
@@ -249,7 +248,7 @@ impl Subscriber<'_> {
         if primary == self.host.me {
             self.slots.asked_by_subscriber(self.host, primary, frame);
         } else {
-            self.host.peers.send(primary, Lane::Calls, &frame);
+            self.host.peers.tell(primary, &frame);
         }
     }
 
@@ -474,7 +473,7 @@ impl Subscriber<'_> {
         let reads = Frame::Reads { keyspaces };
         for peer in cx.peers.ids() {
             if !peer.is_client() {
-                cx.peers.send(peer, Lane::Calls, &reads);
+                cx.peers.tell(peer, &reads);
             }
         }
     }

@@ -7,7 +7,6 @@ use crate::mutant::{self, broken};
 use crate::role::calls::{Asker, PendingCall, Source, note_order};
 use crate::role::holding::Role;
 use crate::role::host::Host;
-use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
 use doyen_placement::loads::FILLED;
 use doyen_placement::{MemberId, Partition, planner};
@@ -145,16 +144,14 @@ impl Slot {
             // epoch.
             let session = if follows { follower.session() } else { 0 };
             let next = log.last() + 1;
-            host.peers.send(
-                host.tables.peer_of(installed.primary(), at),
-                Lane::Calls,
-                &Frame::Want {
-                    at,
-                    epoch: installed.epoch,
-                    session,
-                    next,
-                },
-            );
+            let primary = host.tables.peer_of(installed.primary(), at);
+            let want = Frame::Want {
+                at,
+                epoch: installed.epoch,
+                session,
+                next,
+            };
+            host.peers.tell(primary, &want);
             follower.wanted = None;
         }
     }

@@ -19,7 +19,7 @@ use crate::log::waiting::{Filled, Ticket, TicketName};
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Lane, Token};
+use crate::wire::api::Token;
 use crate::wire::frame::{Frame, ReplyTo};
 use doyen_gossip::Time;
 use doyen_placement::level::WAITING;
@@ -217,7 +217,7 @@ impl Slots {
                     stamp: host.now.0,
                     work,
                 };
-                host.peers.send(primary, Lane::Calls, &wait);
+                host.peers.tell(primary, &wait);
             }
             _ => {}
         }
@@ -388,7 +388,7 @@ impl Host {
         let rooms: BTreeSet<MemberId> = asked.map(|(_, member)| member).collect();
         let stamp = Frame::Stamp { stamp: self.now.0 };
         for room in rooms {
-            self.peers.send(room, Lane::Calls, &stamp);
+            self.peers.tell(room, &stamp);
         }
     }
 
@@ -423,9 +423,7 @@ impl Host {
     fn withdraw(&mut self, n: u64, asked: Option<(PartitionRef, MemberId)>) {
         match asked {
             Some((_, member)) if member == self.me => self.unwait((member, n)),
-            Some((at, member)) => self
-                .peers
-                .send(member, Lane::Calls, &Frame::Unwait { at, n }),
+            Some((at, member)) => self.peers.tell(member, &Frame::Unwait { at, n }),
             None => {}
         }
     }

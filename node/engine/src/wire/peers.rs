@@ -594,6 +594,11 @@ impl Peers {
         }
     }
 
+    /// Sends a frame in order with calls, if the peer is connected.
+    pub(crate) fn tell(&mut self, id: MemberId, frame: &Frame) {
+        self.send(id, Lane::Calls, frame);
+    }
+
     /// Sends a frame, if the peer is connected.
     pub(crate) fn send(&mut self, id: MemberId, lane: Lane, frame: &Frame) {
         if let Some(out) = self.out(id, lane) {

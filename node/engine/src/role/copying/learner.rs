@@ -10,7 +10,7 @@ use crate::role::holding::{Bond, Follow, Following};
 use crate::role::host::Host;
 use crate::store::digest_bytes;
 use crate::value::entry::ENTRY_WORK;
-use crate::wire::api::{Lane, Malformed};
+use crate::wire::api::Malformed;
 use crate::wire::frame::{self, Frame};
 use bytes::Bytes;
 use doyen_placement::{Epoch, Lineage, MemberId, PartitionRef};
@@ -191,40 +191,31 @@ impl Following<'_> {
             self.store.sums.clear();
             *self.fence = epoch;
             self.learn(Follow { since, session }, from, SinkPhase::Resuming);
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Holds {
-                    at: self.at,
-                    session,
-                    committed,
-                },
-            );
+            let holds = Frame::Holds {
+                at: self.at,
+                session,
+                committed,
+            };
+            cx.peers.tell(from, &holds);
             return;
         }
         if !fits {
-            return cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::NoRoom {
-                    at: self.at,
-                    session,
-                },
-            );
+            let no_room = Frame::NoRoom {
+                at: self.at,
+                session,
+            };
+            return cx.peers.tell(from, &no_room);
         }
         if let Err(next) = cx.copying.pace.may_take(cx.now) {
             let ms = u32::try_from(next.since(cx.now).as_millis())
                 .unwrap_or(u32::MAX)
                 .saturating_add(1);
-            return cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Later {
-                    at: self.at,
-                    session,
-                    ms,
-                },
-            );
+            let later = Frame::Later {
+                at: self.at,
+                session,
+                ms,
+            };
+            return cx.peers.tell(from, &later);
         }
         // Its first chunk comes even if other snapshots begin in between.
         cx.copying.pace.taken(cx.first_chunk(bytes));
@@ -299,15 +290,7 @@ impl Following<'_> {
             return Ok(());
         };
         if index != expected || digest != digest_bytes([&*body]) {
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Verdict {
-                    at: self.at,
-                    session,
-                    equal: false,
-                },
-            );
+            self.say_verdict(cx, from, session, false);
             return Ok(());
         }
         let body_bytes = body.len();
@@ -389,7 +372,7 @@ impl Following<'_> {
                 holds: false,
                 finished: false,
             };
-            return cx.peers.send(from, Lane::Calls, &nothing);
+            return cx.peers.tell(from, &nothing);
         };
         (sink.session, follow.session) = (next, next);
         let (chunks, summed) = (sink.chunks, sink.phase != SinkPhase::Arriving);
@@ -398,18 +381,15 @@ impl Following<'_> {
         self.follower.wanted = None;
         *self.fence = epoch;
         let seq = self.log.last();
-        cx.peers.send(
-            from,
-            Lane::Calls,
-            &Frame::Arrived {
-                at: self.at,
-                session: next,
-                chunks,
-                seq,
-                holds: true,
-                finished,
-            },
-        );
+        let arrived = Frame::Arrived {
+            at: self.at,
+            session: next,
+            chunks,
+            seq,
+            holds: true,
+            finished,
+        };
+        cx.peers.tell(from, &arrived);
         if summed {
             // The message that the checksum is ready may be lost, and the checksum was dropped once
             // it was compared.
@@ -462,15 +442,7 @@ impl Following<'_> {
         if sink.chunks != chunks {
             // The bulk lane is in order, so a missing chunk will not come.
             let (session, from) = (sink.session, sink.from);
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Verdict {
-                    at: self.at,
-                    session,
-                    equal: false,
-                },
-            );
+            self.say_verdict(cx, from, session, false);
             return;
         }
         self.store.keep_tombstones(false);
@@ -491,6 +463,25 @@ impl Following<'_> {
         cx.timers.wake(self.at, cx.now);
     }
 
+    /// The learner has everything, and can compare it.
+    fn say_finished(&self, cx: &mut Host, to: MemberId, session: u32) {
+        let finished = Frame::Finished {
+            at: self.at,
+            session,
+        };
+        cx.peers.tell(to, &finished);
+    }
+
+    /// Whether the learner has the same as its primary.
+    fn say_verdict(&self, cx: &mut Host, to: MemberId, session: u32, equal: bool) {
+        let verdict = Frame::Verdict {
+            at: self.at,
+            session,
+            equal,
+        };
+        cx.peers.tell(to, &verdict);
+    }
+
     /// Builds a slice of the learner's checksum.
     pub(crate) fn continue_sums(&mut self, cx: &mut Host) {
         let Some(sink) = self
@@ -503,14 +494,7 @@ impl Following<'_> {
         if summed(self.store, sink.sum, &mut cx.worked) && self.store.is_whole() {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Finished {
-                    at: self.at,
-                    session,
-                },
-            );
+            self.say_finished(cx, from, session);
             fault::pass(Point::TargetFinishes);
         } else {
             cx.timers.wake(self.at, cx.now + Duration::from_millis(1));
@@ -534,14 +518,7 @@ impl Following<'_> {
             return;
         };
         if self.log.last() != seq {
-            cx.peers.send(
-                from,
-                Lane::Calls,
-                &Frame::Finished {
-                    at: self.at,
-                    session,
-                },
-            );
+            self.say_finished(cx, from, session);
             return;
         }
         let Some(mine) = self.store.sums.of(name) else {
@@ -563,15 +540,7 @@ impl Following<'_> {
             .into_iter()
             .any(broken);
         self.store.sums.end(name);
-        cx.peers.send(
-            from,
-            Lane::Calls,
-            &Frame::Verdict {
-                at: self.at,
-                session,
-                equal,
-            },
-        );
+        self.say_verdict(cx, from, session, equal);
         fault::pass(Point::TargetCompares);
     }
 }
