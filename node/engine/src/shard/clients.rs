@@ -210,7 +210,7 @@ impl Host {
         };
         if let Some(peer) = self.peers.get(client) {
             peer.visit.told = self.now.0;
-            self.peers.send(client, Lane::Calls, &tick);
+            self.peers.tell(client, &tick);
         }
     }
 
@@ -238,8 +238,8 @@ impl Host {
             why.truncate(cut);
             why
         });
-        self.peers
-            .send(client, Lane::Calls, &Frame::MapMade { ticket, made });
+        let map_made = Frame::MapMade { ticket, made };
+        self.peers.tell(client, &map_made);
     }
 
     /// Each table is sent once a connection for each table since which it is news: streams lose
@@ -308,8 +308,8 @@ impl Host {
         // Only a clock that came before `now` was read: what is sent now is no older than that
         // clock.
         if let Some((clock, _)) = peer.visit.clock.take_if(|(_, came)| *came < now) {
-            self.peers
-                .send(primary, Lane::Calls, &Frame::Heard { clock });
+            let heard = Frame::Heard { clock };
+            self.peers.tell(primary, &heard);
         }
         Sending::Now
     }
@@ -334,7 +334,7 @@ impl Host {
                 Frame::WantMap { ticket, wanted }
             }
         };
-        self.peers.send(*member, Lane::Calls, &frame);
+        self.peers.tell(*member, &frame);
         true
     }
 }
@@ -380,9 +380,8 @@ impl Context {
             self.pulling.newest = Some(known);
             self.pulling.arriving = None;
             self.pulling.asked = Some((member, now));
-            self.host
-                .peers
-                .send(member, Lane::Calls, &Frame::Pull { have });
+            let pull = Frame::Pull { have };
+            self.host.peers.tell(member, &pull);
         }
     }
 
@@ -500,9 +499,8 @@ impl Context {
         let Some(table) = published::read(&bytes, name, own)?.map(Arc::new) else {
             // The client had another table when it asked.
             let have = self.own_name();
-            self.host
-                .peers
-                .send(from, Lane::Calls, &Frame::Pull { have });
+            let pull = Frame::Pull { have };
+            self.host.peers.tell(from, &pull);
             return Ok(None);
         };
         (self.pulling.asked, self.pulling.newest) = (None, None);

@@ -12,7 +12,7 @@ use crate::role::partition::Slot;
 use crate::role::spans;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Lane, Malformed};
+use crate::wire::api::Malformed;
 use crate::wire::frame::{self, Forwarded, Frame, ReplyTo};
 use bytes::Bytes;
 use doyen_placement::{MapId, MemberId, PartitionRef};
@@ -390,16 +390,13 @@ impl Context {
         let most = self.host.limits.waiting_max.saturating_mul(shares);
         let waiting = self.host.callers.outstanding;
         if waiting >= most && !work.is_some_and(|work| work.finds_place(waiting, most)) {
-            self.host.peers.send(
-                peer,
-                Lane::Calls,
-                &Frame::Reply {
-                    at,
-                    n,
-                    attempt,
-                    outcome: Outcome::Failed(Failure::Overloaded),
-                },
-            );
+            let reply = Frame::Reply {
+                at,
+                n,
+                attempt,
+                outcome: Outcome::Failed(Failure::Overloaded),
+            };
+            self.host.peers.tell(peer, &reply);
             return Ok(false);
         }
         Ok(true)

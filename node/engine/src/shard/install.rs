@@ -2,62 +2,47 @@
 
 use super::context::Context;
 use crate::mutant::{self, broken};
-use crate::role::calls::Executed;
-use crate::role::calls::{PendingCall, Source};
+use crate::role::calls::{Executed, PendingCall, Source};
+use crate::role::host::Host;
 use crate::role::partition::{Assigned, Held, Slot};
 use crate::role::threads::{self, Threads};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::wire::api::{Lane, OpenCaller, Token};
+use crate::wire::api::{OpenCaller, Token};
 use crate::wire::frame::Frame;
 use crate::wire::visit;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
-use doyen_placement::MemberId;
-use doyen_placement::{PartitionRef, Reshape, Table, planner};
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
+use doyen_placement::{MemberId, PartitionRef, Reshape, Table, planner};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 impl Shard {
     /// Installs new tables.
     pub fn install(&mut self, now: Time, view: View) {
-        self.cx.host.now = now;
+        let host = &mut self.cx.host;
+        host.now = now;
         // Calls that wait for `release` are checked again under the new tables.
-        for (at, executed) in self
-            .cx
-            .host
-            .callers
-            .ready
-            .take(&mut self.cx.host.timers)
-            .into_iter()
-            .rev()
-        {
+        let executed = host.callers.ready.take(&mut host.timers);
+        for (at, executed) in executed.into_iter().rev() {
             if let Some(slot) = self.slots.get_mut(at) {
                 slot.calls.waiting.push_front(executed);
             }
         }
         let (former, renamed) = self.cx.take_view(&view);
-        if let Some(former) = &former {
-            self.slots
-                .mark_recovery(&mut self.cx.host, (former, &view), now);
-        }
-        if former.is_none() {
-            self.cx.host.timers.set(Duty::Round, now);
-            self.cx
-                .host
-                .timers
-                .set(Duty::Retire, now + visit::RETENTION);
+        let host = &mut self.cx.host;
+        match &former {
+            Some(former) => self.slots.mark_recovery(host, (former, &view), now),
+            None => {
+                host.timers.set(Duty::Round, now);
+                host.timers.set(Duty::Retire, now + visit::RETENTION);
+            }
         }
         // Most tables change few partitions. An unchanged partition among the same members has
         // nothing to do.
         let anew = former.is_none_or(|former| !has_same_members(&former, &view));
-        for keyspace in view
-            .installed
-            .keyspaces
-            .iter()
-            .chain(&view.accepted.keyspaces)
-        {
+        let keyspaces = view.installed.keyspaces.iter();
+        for keyspace in keyspaces.chain(&view.accepted.keyspaces) {
             for partition in &keyspace.partitions {
                 self.slots.get_or_insert(PartitionRef {
                     keyspace: keyspace.id,
@@ -66,24 +51,15 @@ impl Shard {
             }
         }
         let still = still_partitions(&view.installed);
+        let threads = &host.tables.threads;
         let assign = |slot: &mut Slot| {
-            slot.assign(
-                &view,
-                still.contains(&slot.at),
-                &self.cx.host.tables.threads,
-                anew,
-            )
-            .then_some(slot.at)
+            let as_before = slot.assign(&view, still.contains(&slot.at), threads, anew);
+            as_before.then_some(slot.at)
         };
-        let mut as_before = self
-            .slots
-            .iter_mut()
-            .filter_map(assign)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .peekable();
-        self.slots.reshape(&mut self.cx.host);
-        self.slots.look_for_repairs(&mut self.cx.host);
+        let as_before: Vec<_> = self.slots.iter_mut().filter_map(assign).collect();
+        let mut as_before = as_before.into_iter().peekable();
+        self.slots.reshape(host);
+        self.slots.look_for_repairs(host);
         for slot in self.slots.iter_mut() {
             let at = slot.at;
             // Both lists are in order. New partitions stand between the others.
@@ -108,13 +84,11 @@ impl Shard {
         self.subscriber().follow_tables();
         self.slots.ask_where_it_is(&mut self.cx.host);
         self.subscriber().follow_up();
-        self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
-        if let Some(view) = &self.cx.host.tables.view {
-            self.cx
-                .host
-                .peers
-                .silent
-                .retain(|id| view.installed.member(id.member()).is_some());
+        let host = &mut self.cx.host;
+        host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+        if let Some(view) = &host.tables.view {
+            let silent = &mut host.peers.silent;
+            silent.retain(|id| view.installed.member(id.member()).is_some());
         }
     }
 
@@ -131,29 +105,20 @@ impl Shard {
     /// the callers that wait in line. It also takes over the memory of this machine and frees it in
     /// slices, because that takes long if it is large.
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = OpenCaller> {
-        let tickets = std::mem::take(&mut self.cx.host.tickets);
+        let (host, heir) = (&mut self.cx.host, &mut heir.cx.host);
+        let tickets = std::mem::take(&mut host.tickets);
         let in_line: Vec<Token> = tickets.tokens().collect();
-        let callers = &mut heir.cx.host.callers;
+        let callers = &mut heir.callers;
         let number = || callers.number();
-        heir.cx.host.tickets.inherit(tickets, number);
-        heir.cx.host.set_wait_timer();
-        self.slots
-            .iter_mut()
-            .for_each(|slot| slot.discard(&mut self.cx.host));
-        let garbage = std::mem::take(&mut self.cx.host.memory.garbage);
-        heir.cx
-            .host
-            .memory
-            .garbage
-            .inherit(garbage, &mut heir.cx.host.timers);
+        heir.tickets.inherit(tickets, number);
+        heir.set_wait_timer();
+        self.slots.iter_mut().for_each(|slot| slot.discard(host));
+        let garbage = std::mem::take(&mut host.memory.garbage);
+        heir.memory.garbage.inherit(garbage, &mut heir.timers);
         let mut ready: BTreeMap<PartitionRef, Vec<Executed>> = BTreeMap::new();
-        self.cx
-            .host
-            .callers
-            .ready
-            .take(&mut self.cx.host.timers)
-            .into_iter()
-            .for_each(|(at, executed)| ready.entry(at).or_default().push(executed));
+        for (at, executed) in host.callers.ready.take(&mut host.timers) {
+            ready.entry(at).or_default().push(executed);
+        }
         let calls = self.slots.into_iter().flat_map(move |slot| {
             let ready = ready.remove(&slot.at).unwrap_or_default();
             slot.calls.into_all(ready, slot.at.keyspace)
@@ -193,48 +158,40 @@ fn still_partitions(installed: &Table) -> BTreeSet<PartitionRef> {
 impl Context {
     /// Takes a view. Returns the former one, and whether the table has another name now.
     fn take_view(&mut self, view: &View) -> (Option<View>, bool) {
-        let name = match (&self.host.tables.view, self.host.tables.name) {
+        self.pulling.installed();
+        let Host {
+            me, tables, peers, ..
+        } = &mut self.host;
+        let installed = &view.installed;
+        let name = match (&tables.view, tables.name) {
             // To compute the name takes reading the whole table.
-            (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, &view.installed) => name,
-            _ => view.installed.name(),
+            (Some(former), Some(name)) if Arc::ptr_eq(&former.installed, installed) => name,
+            _ => installed.name(),
         };
-        let renamed = self.host.tables.name != Some(name);
-        self.host.tables.name = Some(name);
-        self.host.used |= view.installed.members.len() > 1;
-        let threads = view
-            .installed
-            .member(self.host.me.member())
-            .map_or(1, |m| m.addresses.threads());
-        self.host
-            .copying
-            .pace
-            .set(view.installed.settings.balancing.rate, threads);
-        self.host.tables.opens = view
-            .opens_at
-            .iter()
+        let renamed = tables.name.replace(name) != Some(name);
+        let opens = view.opens_at.iter();
+        tables.opens = opens
             .map(|(at, since, time)| (*at, (*since, *time)))
             .collect();
-        let former = self.host.tables.view.replace(view.clone());
-        self.pulling.installed();
-        self.host
-            .tables
+        let former = tables.view.replace(view.clone());
+        tables
             .published
-            .install(name, &view.installed, self.host.peers.has_clients());
-        if self.host.bounds.install(&view.installed) {
-            self.host.timers.want(Duty::Bound);
-        }
-        self.host.tables.leaving = planner::leaving(&view.installed);
-        self.host.tables.threads = Threads::of(&[&view.installed, &view.accepted]);
-        if renamed && !self.host.me.is_client() {
-            for id in self
-                .host
-                .peers
-                .ids()
-                .into_iter()
-                .filter(|id| threads::tells_tables(self.host.me, *id))
-            {
-                self.host.peers.send(id, Lane::Calls, &Frame::View(name));
+            .install(name, installed, peers.has_clients());
+        tables.leaving = planner::leaving(installed);
+        tables.threads = Threads::of(&[installed, &view.accepted]);
+        if renamed && !me.is_client() {
+            let told = peers.ids().into_iter();
+            for id in told.filter(|id| threads::tells_tables(*me, *id)) {
+                peers.tell(id, &Frame::View(name));
             }
+        }
+        self.host.used |= installed.members.len() > 1;
+        let own = installed.member(self.host.me.member());
+        let threads = own.map_or(1, |m| m.addresses.threads());
+        let rate = installed.settings.balancing.rate;
+        self.host.copying.pace.set(rate, threads);
+        if self.host.bounds.install(installed) {
+            self.host.timers.want(Duty::Bound);
         }
         (former, renamed)
     }

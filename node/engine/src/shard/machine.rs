@@ -41,11 +41,9 @@ impl Shard {
     /// Bytes that are left, after the memory outside is subtracted.
     #[must_use]
     pub fn memory_left(&self) -> usize {
-        self.cx
-            .host
-            .limits
-            .memory_bytes_max
-            .saturating_sub(self.cx.host.memory_held())
+        let host = &self.cx.host;
+        let most = host.limits.memory_bytes_max;
+        most.saturating_sub(host.memory_held())
     }
 
     /// What was committed here since the last recovery, by partition. Empty if there was none.
@@ -93,13 +91,14 @@ impl Shard {
     /// and wall time is later. Leases of members, timeouts and everything else that follows `now`
     /// stay as they are. Only a test moves them, and those of all members by the same time.
     pub fn set_ahead(&mut self, now: Time, ahead: Duration) {
-        self.cx.host.now = now;
-        let further = ahead.saturating_sub(self.cx.host.ahead).as_millis();
-        self.cx.host.wall.0 =
-            (self.cx.host.wall.0).saturating_add(u64::try_from(further).unwrap_or(u64::MAX));
-        self.cx.host.ahead = ahead;
+        let host = &mut self.cx.host;
+        host.now = now;
+        let further = ahead.saturating_sub(host.ahead).as_millis();
+        let further = u64::try_from(further).unwrap_or(u64::MAX);
+        host.wall.0 = host.wall.0.saturating_add(further);
+        host.ahead = ahead;
         for slot in self.slots.iter_mut() {
-            slot.note_overdue(&mut self.cx.host);
+            slot.note_overdue(host);
         }
     }
 
@@ -114,20 +113,18 @@ impl Shard {
         work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
-        self.cx.host.now = now;
-        self.cx.host.wall = (unix_ms, now);
+        let host = &mut self.cx.host;
+        (host.now, host.wall) = (now, (unix_ms, now));
         let work = match (work.into(), patience) {
             (Work::Key(operation), Patience::InLine { age, until })
                 if operation.action.may_wait() =>
             {
                 let times = (age, until);
-                self.slots
-                    .wait_for(&mut self.cx.host, token, operation, times);
+                self.slots.wait_for(host, token, operation, times);
                 return true;
             }
             (work, _) => work,
         };
-        let host = &mut self.cx.host;
         let at = match host.tables.place_work(&host.limits, &work) {
             Ok(at) => at,
             Err(failure) => {
@@ -142,8 +139,8 @@ impl Shard {
             return false;
         };
         if !work.finds_place(host.callers.outstanding, host.limits.waiting_max) {
-            host.callers
-                .answer(token, Outcome::Failed(Failure::Overloaded));
+            let overloaded = Outcome::Failed(Failure::Overloaded);
+            host.callers.answer(token, overloaded);
             return false;
         }
         let times = match patience {
@@ -201,10 +198,9 @@ impl Shard {
         map: MapId,
         key: &[u8],
     ) -> Option<(u64, Option<&[u8]>)> {
-        self.cx.host.now = self.cx.host.now.max(now);
-        let slot = self
-            .slots
-            .get_mut(self.cx.host.tables.place(keyspace, map, key)?)?;
+        let host = &mut self.cx.host;
+        host.now = host.now.max(now);
+        let slot = self.slots.get_mut(host.tables.place(keyspace, map, key)?)?;
         if !slot.serving() || !slot.calls.parked.is_empty() {
             return None;
         }
@@ -213,52 +209,47 @@ impl Shard {
             return None;
         }
         let order = held.store.order(key);
-        held.draw(&mut self.cx.host, map, order, key);
-        if self.cx.host.bounds.is_special(map) {
+        held.draw(host, map, order, key);
+        if host.bounds.is_special(map) {
             return None;
         }
         let found = held.store.entry(map, order, key);
         let seq = held.log.read_at(found);
-        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(self.cx.host.data_now())))
+        let overdue = found.is_some_and(|e| e.overdue(held.clock.advance(host.data_now())))
             && !broken(&mutant::READS_OVERDUE);
         let string = found.is_none_or(|e| e.kind() == Kind::String);
         if seq > held.log.committed() || overdue || !string {
             return None;
         }
-        self.cx.host.stats.executed += 1;
-        self.cx.host.stats.count_lookup(found.is_some());
-        self.cx.host.callers.read_at_once += 1;
-        let marks = self.cx.host.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
+        host.stats.executed += 1;
+        host.stats.count_lookup(found.is_some());
+        host.callers.read_at_once += 1;
+        let marks = host.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
         if marks && let Some(entry) = found {
             entry.mark();
         }
         let value = found.map(Entry::value);
         let bytes = value.map_or(0, <[u8]>::len);
-        self.cx.host.worked += bytes;
+        host.worked += bytes;
         if held.meter.read(bytes) {
             held.meter.sample(map, key);
         }
-        let n = self.cx.host.callers.number();
-        Some((n, value))
+        Some((host.callers.number(), value))
     }
 
     /// Keeps the result of `read`, because it may not be answered now. Like any executed read, it
     /// is checked again. If the tenure ends, it is executed again, in its place among the
     /// operations of this node.
     pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
-        let Some(at) = self
-            .cx
-            .host
-            .tables
-            .place(operation.keyspace, operation.map, &operation.key)
-        else {
-            return self
-                .cx
-                .host
-                .callers
-                .answer(token, Outcome::Failed(Failure::NoPartition));
+        let host = &mut self.cx.host;
+        let Operation {
+            keyspace, map, key, ..
+        } = &operation;
+        let Some(at) = host.tables.place(*keyspace, *map, key) else {
+            let nowhere = Outcome::Failed(Failure::NoPartition);
+            return host.callers.answer(token, nowhere);
         };
-        let until = self.cx.host.now + self.cx.host.limits.park;
+        let until = host.now + host.limits.park;
         let call = PendingCall {
             source: Source::Local(token),
             n,
@@ -268,13 +259,9 @@ impl Shard {
             maybe: false,
             tried: None,
         };
-        self.cx.host.callers.outstanding += 1;
+        host.callers.outstanding += 1;
         let executed = Executed::of(call, Execution::unlogged(outcome, 0));
-        self.cx
-            .host
-            .callers
-            .ready
-            .push(at, executed, &mut self.cx.host.timers);
+        host.callers.ready.push(at, executed, &mut host.timers);
     }
 
     /// Whether a read or committed outcome may be answered (rule 8), by a clock and a lease that
@@ -289,11 +276,9 @@ impl Shard {
     /// How many more operations may be submitted before the answer is `Overloaded`.
     #[must_use]
     pub fn room(&self) -> usize {
-        self.cx
-            .host
-            .limits
-            .waiting_max
-            .saturating_sub(self.cx.host.callers.outstanding)
+        let host = &self.cx.host;
+        let most = host.limits.waiting_max;
+        most.saturating_sub(host.callers.outstanding)
     }
 
     /// Bytes of values and frames handled since the last call. With this, a shell divides work into
@@ -305,15 +290,16 @@ impl Shard {
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
     pub fn forget(&mut self, token: Token) {
-        if self.cx.host.end_waiting(token) || self.cx.host.callers.is_idle() {
+        let host = &mut self.cx.host;
+        if host.end_waiting(token) || host.callers.is_idle() {
             return;
         }
-        if self.cx.host.callers.forget(token) {
+        if host.callers.forget(token) {
             let calls = self.slots.iter().flat_map(|s| s.calls.all());
             let sources = calls.map(|(source, _)| source);
-            let ready: Vec<Source> = self.cx.host.callers.ready.sources().collect();
+            let ready: Vec<Source> = host.callers.ready.sources().collect();
             let open = sources.chain(ready).filter_map(|source| source.token());
-            self.cx.host.callers.forget_answered(open);
+            host.callers.forget_answered(open);
         }
     }
 
@@ -337,24 +323,22 @@ impl Shard {
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
         }
-        let read = std::mem::take(&mut self.cx.host.callers.read_at_once);
-        self.cx.host.copying.pace.answered(passed, read);
+        let host = &mut self.cx.host;
+        let read = std::mem::take(&mut host.callers.read_at_once);
+        host.copying.pace.answered(passed, read);
         while let Some((at, executed)) = self.cx.host.callers.ready.pop() {
+            let host = &mut self.cx.host;
             let asker = executed.asker;
             if !executed.hurried && executed.paced.is_none() {
-                let waited = self
-                    .cx
-                    .host
-                    .limits
-                    .park
-                    .saturating_sub(executed.until.since(now));
-                self.cx.host.copying.pace.answered(waited, 1);
+                let left = executed.until.since(now);
+                let waited = host.limits.park.saturating_sub(left);
+                host.copying.pace.answered(waited, 1);
             }
             if let Source::Local(token) = asker.source
                 && !asker.write
             {
-                self.cx.host.callers.outstanding -= 1;
-                self.cx.host.callers.answer(token, executed.outcome);
+                host.callers.outstanding -= 1;
+                host.callers.answer(token, executed.outcome);
                 continue;
             }
             let Some(slot) = self.slots.get_mut(at) else {
@@ -362,9 +346,10 @@ impl Shard {
             };
             self.cx.answer(slot, asker, executed.outcome);
         }
-        self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
-        if !self.cx.host.confirming.is_empty() {
-            self.slots.release_confirmed(&mut self.cx.host);
+        let host = &mut self.cx.host;
+        host.callers.ready.settle(&mut host.timers);
+        if !host.confirming.is_empty() {
+            self.slots.release_confirmed(host);
         }
     }
 
@@ -390,16 +375,14 @@ impl Shard {
     /// Counters and gauges.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let mut stats = self.cx.host.stats.clone();
-        let (memory, memory_max) = (
-            self.cx.host.memory.bytes as u64,
-            self.cx.host.limits.memory_bytes_max as u64,
-        );
+        let host = &self.cx.host;
+        let mut stats = host.stats.clone();
+        let memory_max = host.limits.memory_bytes_max as u64;
+        let (memory, held) = (host.memory.bytes as u64, host.memory_held() as u64);
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
-        stats.memory_outside_bytes = self.cx.host.memory_held() as u64 - memory;
-        stats.memory_filled =
-            (self.cx.host.memory_held() as u64).saturating_mul(1000) / memory_max.max(1);
-        stats.divided = self.cx.host.rounds.drawing.len() as u64;
+        stats.memory_outside_bytes = held - memory;
+        stats.memory_filled = held.saturating_mul(1000) / memory_max.max(1);
+        stats.divided = host.rounds.drawing.len() as u64;
         for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };

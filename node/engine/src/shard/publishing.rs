@@ -29,7 +29,6 @@
 use crate::command::publication::{MESSAGE_OVERHEAD, Publication};
 use crate::role::host::Host;
 use crate::role::timers::Duty;
-use crate::wire::api::Lane;
 use crate::wire::frame::Frame;
 use crate::wire::peers::Peers;
 use crate::wire::questions::AskedSubscribers;
@@ -286,9 +285,8 @@ impl Channels<'_> {
             if peer.is_client() {
                 continue;
             }
-            cx.host
-                .peers
-                .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
+            let interest = Frame::Interest { round, wanted };
+            cx.host.peers.tell(peer, &interest);
             if wanted {
                 cx.publishing.unheard.insert(peer);
             }
@@ -355,7 +353,7 @@ impl Channels<'_> {
             cx.host.timers.set(Duty::Count, cx.host.now + COUNTED_MAX);
         }
         for peer in peers.into_values() {
-            cx.host.peers.send(peer, Lane::Calls, &frame);
+            cx.host.peers.tell(peer, &frame);
         }
         Some(ticket)
     }
@@ -385,14 +383,14 @@ impl Channels<'_> {
             names,
             next,
         };
-        self.host.peers.send(question.peer, Lane::Calls, &named);
+        self.host.peers.tell(question.peer, &named);
     }
 
     /// Answers a question with a number for each of its channels.
     pub fn answer_question(&mut self, question: &CountQuestion, counts: Vec<u64>) {
         let ticket = question.ticket;
         let counted = Frame::Counted { ticket, counts };
-        self.host.peers.send(question.peer, Lane::Calls, &counted);
+        self.host.peers.tell(question.peer, &counted);
     }
 
     /// Questions for which no more time is left are over.
@@ -424,9 +422,8 @@ impl Channels<'_> {
         if self.publishing.wanted && !peer.is_client() && self.host.peers.up(peer) {
             let round = self.publishing.round;
             let wanted = true;
-            self.host
-                .peers
-                .send(peer, Lane::Calls, &Frame::Interest { round, wanted });
+            let interest = Frame::Interest { round, wanted };
+            self.host.peers.tell(peer, &interest);
         }
     }
 
@@ -436,9 +433,8 @@ impl Channels<'_> {
             Frame::Publish(publication) if self.publishing.wanted => self.arrive(publication),
             Frame::Interest { round, wanted } => {
                 self.host.peers.set_wants(peer, wanted);
-                self.host
-                    .peers
-                    .send(peer, Lane::Calls, &Frame::Interested { round });
+                let interested = Frame::Interested { round };
+                self.host.peers.tell(peer, &interested);
             }
             Frame::Interested { round } => self.publishing.heard(peer, round),
             Frame::Count {
@@ -457,7 +453,7 @@ impl Channels<'_> {
             } => {
                 let now = self.host.now;
                 if let Some(more) = self.publishing.named(peer, ticket, (names, next), now) {
-                    self.host.peers.send(peer, Lane::Calls, &more);
+                    self.host.peers.tell(peer, &more);
                 }
             }
             Frame::Counted { ticket, counts } => self.publishing.counted(peer, ticket, &counts),

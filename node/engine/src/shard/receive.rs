@@ -13,7 +13,7 @@ use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Forwarded, Frame};
-use crate::wire::peers;
+use crate::wire::peers::{self, Peer};
 use crate::wire::traffic;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -30,26 +30,24 @@ impl Shard {
     /// A connection of this version with this peer is up. Both lanes begin at their start.
     pub fn connected(&mut self, now: Time, peer: MemberId, version: u16) {
         self.disconnected(now, peer);
-        let ahead_max = copy::hears_of_memory(self.cx.host.me, peer)
-            .then_some(self.cx.host.limits.ahead_bytes_max);
-        self.cx.host.peers.connect((peer, version), ahead_max, now);
-        if self.cx.host.me.is_client() {
+        let host = &mut self.cx.host;
+        let hears = copy::hears_of_memory(host.me, peer);
+        let ahead_max = hears.then_some(host.limits.ahead_bytes_max);
+        host.peers.connect((peer, version), ahead_max, now);
+        if host.me.is_client() {
             // Calls are sent once the member says that it is ready.
             return self.subscriber().ask_anew(peer);
         }
         if peer.is_client() {
-            return self.cx.host.greet(peer);
+            return host.greet(peer);
         }
-        if let Some(name) = self.cx.host.tables.name
-            && threads::tells_tables(self.cx.host.me, peer)
+        if let Some(name) = host.tables.name
+            && threads::tells_tables(host.me, peer)
         {
-            self.cx
-                .host
-                .peers
-                .send(peer, Lane::Calls, &Frame::View(name));
+            host.peers.tell(peer, &Frame::View(name));
         }
         // Members send no copy here before they know that there is room.
-        self.cx.host.tell_headroom();
+        host.tell_headroom();
         self.cx.channels().tell_interest(peer);
         self.subscriber().ask_anew(peer);
         self.slots.ask_unasked(&mut self.cx.host);
@@ -80,32 +78,23 @@ impl Shard {
         self.slots.forget_readers(peer);
         self.subscriber().ask_anew(peer);
         self.admit(peer);
-        self.cx
-            .host
-            .copying
-            .early
-            .retain(|_, (from, _)| *from != peer);
         self.cx.pull_again(peer);
-        self.cx.host.waiting.leave_all_of(peer);
-        self.cx.host.tickets.gone(peer);
-        let mut dropped = self
-            .cx
-            .host
-            .callers
-            .ready
-            .drop_of(peer, &mut self.cx.host.timers);
+        let host = &mut self.cx.host;
+        host.copying.early.retain(|_, (from, _)| *from != peer);
+        host.waiting.leave_all_of(peer);
+        host.tickets.gone(peer);
+        let mut dropped = host.callers.ready.drop_of(peer, &mut host.timers);
         for slot in self.slots.iter_mut().filter(|s| !s.calls.is_empty()) {
             if slot.calls.sent_to == Some(peer) {
                 slot.calls.unsend();
             }
             dropped += slot.calls.retain(|c| c.source.peer() != Some(peer));
-            let before = slot.calls.waiting.len();
-            slot.calls
-                .waiting
-                .retain(|e| e.asker.source.peer() != Some(peer));
-            dropped += before - slot.calls.waiting.len();
+            let waiting = &mut slot.calls.waiting;
+            let before = waiting.len();
+            waiting.retain(|e| e.asker.source.peer() != Some(peer));
+            dropped += before - waiting.len();
         }
-        self.cx.host.callers.outstanding -= dropped;
+        host.callers.outstanding -= dropped;
     }
 
     /// Says whether many bytes wait for a peer outside of this machine. Then the machine sends only
@@ -129,30 +118,24 @@ impl Shard {
         lane: Lane,
         bytes: &mut BytesMut,
     ) -> Result<bool, Malformed> {
-        self.cx.host.now = now;
-        self.cx.host.wall = (unix_ms, now);
-        let mut batch = self
-            .cx
-            .host
-            .peers
-            .get(peer)
-            .map(|p| std::mem::take(p.batch(lane)))
-            .unwrap_or_default();
+        let host = &mut self.cx.host;
+        (host.now, host.wall) = (now, (unix_ms, now));
+        let batch = |p: &mut Peer| std::mem::take(p.batch(lane));
+        let mut batch = host.peers.get(peer).map(batch).unwrap_or_default();
         let result = self.receive_all(peer, lane, bytes, &mut batch);
-        if let Some(p) = self.cx.host.peers.get(peer) {
+        let host = &mut self.cx.host;
+        if let Some(p) = host.peers.get(peer) {
             *p.batch(lane) = batch;
             p.traffic.partial[traffic::index(lane)] = bytes.len() as u64;
             if !bytes.is_empty() {
                 // The rest is on its way. Without a timer, this thread would not know that it is
                 // late for it.
-                let soon = self.cx.host.now + rounds::UPKEEP;
-                self.cx.host.timers.want_at(Duty::Upkeep, soon);
+                let soon = host.now + rounds::UPKEEP;
+                host.timers.want_at(Duty::Upkeep, soon);
             }
         }
-        if result.is_err() {
-            self.cx.host.stats.malformed += 1;
-        }
-        self.cx.host.send_acks(peer);
+        host.stats.malformed += u64::from(result.is_err());
+        host.send_acks(peer);
         result
     }
 
@@ -176,10 +159,9 @@ impl Shard {
             RECEIVE_WORK_MAX
         };
         loop {
+            let host = &mut self.cx.host;
             let read = if batch.is_empty() {
-                self.cx
-                    .host
-                    .read_batch(peer, lane, bytes, frame_bytes_max, batch)
+                host.read_batch(peer, lane, bytes, frame_bytes_max, batch)
             } else {
                 Ok(())
             };
@@ -231,10 +213,9 @@ impl Shard {
 
     /// A frame that concerns several partitions or none.
     fn handle_whole(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {
+        let host = &mut self.cx.host;
         match &read {
-            Frame::View(name) if !self.cx.host.me.is_client() => {
-                self.cx.heard_of(*name);
-            }
+            Frame::View(name) if !host.me.is_client() => self.cx.heard_of(*name),
             Frame::View(_) | Frame::Tick { .. } | Frame::Table { .. } | Frame::MapMade { .. } => {
                 let news = self.cx.told_by_member(peer, read)?;
                 if news {
@@ -242,67 +223,45 @@ impl Shard {
                     self.slots.ask_unasked(&mut self.cx.host);
                 }
             }
-            Frame::Traced { at, n, context } => {
-                self.cx.host.traces.announced(peer, *at, *n, *context);
-            }
-            Frame::Clocks { clocks } => {
-                self.slots.hear_clocks(&self.cx.host, peer, clocks);
-            }
+            Frame::Traced { at, n, context } => host.traces.announced(peer, *at, *n, *context),
+            Frame::Clocks { clocks } => self.slots.hear_clocks(host, peer, clocks),
             Frame::Waited {
                 n, stamp, outcome, ..
-            } => {
-                self.cx.host.waited(peer, *n, *stamp, outcome);
-            }
-            Frame::Stamp { stamp } => {
-                self.cx.host.peers.stamp(peer, *stamp);
-            }
-            Frame::Late { ms } => {
-                self.cx
-                    .host
-                    .peers
-                    .note_lateness(peer, *ms, self.cx.host.now);
-            }
+            } => host.waited(peer, *n, *stamp, outcome),
+            Frame::Stamp { stamp } => host.peers.stamp(peer, *stamp),
+            Frame::Late { ms } => host.peers.note_lateness(peer, *ms, host.now),
             Frame::Heard { .. }
             | Frame::Pull { .. }
             | Frame::MakeMap { .. }
-            | Frame::WantMap { .. } => {
-                self.cx.asked_by_client(peer, read)?;
-            }
+            | Frame::WantMap { .. } => self.cx.asked_by_client(peer, read)?,
             Frame::Publish(_)
             | Frame::Interest { .. }
             | Frame::Interested { .. }
             | Frame::Count { .. }
             | Frame::Counted { .. }
             | Frame::Ask { .. }
-            | Frame::Named { .. } => {
-                self.cx.channels().told_of_publishing(peer, read);
-            }
+            | Frame::Named { .. } => self.cx.channels().told_of_publishing(peer, read),
             Frame::Subscribe { .. }
             | Frame::Unsubscribe { .. }
             | Frame::Taken { .. }
             | Frame::Confirm { .. }
-            | Frame::Reads { .. } => {
-                self.slots
-                    .asked_by_subscriber(&mut self.cx.host, peer, read);
-            }
+            | Frame::Reads { .. } => self.slots.asked_by_subscriber(host, peer, read),
             Frame::Subscribed { .. } | Frame::Changes { .. } | Frame::Confirmed { .. } => {
-                self.cx.host.told_of_changes(peer, read);
+                host.told_of_changes(peer, read);
             }
             Frame::Acks {
                 headroom,
                 arrived,
                 acks,
             } => {
-                self.cx
-                    .host
-                    .peers
-                    .set_headroom(peer, *headroom, *arrived, self.cx.host.now);
+                let peers = &mut host.peers;
+                peers.set_headroom(peer, *headroom, *arrived, host.now);
                 for ack in acks {
                     if let Some(slot) = self.slots.get_mut(ack.at) {
                         if let Some(mut leading) = slot.leading() {
-                            leading.acked(&mut self.cx.host, ack, peer);
+                            leading.acked(host, ack, peer);
                         }
-                        self.cx.host.notice(slot);
+                        host.notice(slot);
                     }
                 }
             }
@@ -317,29 +276,29 @@ impl Shard {
     /// learners and further calls go first by turns.
     fn relieve(&mut self, peer: MemberId) {
         let mut learners = Vec::new();
+        let host = &mut self.cx.host;
         for slot in self.slots.iter_mut() {
             match slot.lags_at(peer) {
                 Some(Lagging::Learner(order)) => learners.push((order, slot.at)),
                 Some(Lagging::Copy) => {
                     if let Some(mut leading) = slot.leading() {
-                        leading.stream(&mut self.cx.host, peer);
+                        leading.stream(host, peer);
                     }
-                    self.cx.host.notice(slot);
+                    host.notice(slot);
                 }
                 None => {}
             }
             if let Some(mut leading) = slot.leading() {
-                leading.tell_readers_at(&mut self.cx.host, peer);
+                leading.tell_readers_at(host, peer);
             }
         }
         learners.sort_unstable();
-        let learners_first = self.cx.host.peers.is_learners_turn(peer);
+        let learners_first = host.peers.is_learners_turn(peer);
         if learners_first {
-            self.slots
-                .stream_to_learners(&mut self.cx.host, &learners, peer);
+            self.slots.stream_to_learners(host, &learners, peer);
         }
-        self.cx.host.peers.answer_more(peer, 1);
-        self.slots.ask_unasked(&mut self.cx.host);
+        host.peers.answer_more(peer, 1);
+        self.slots.ask_unasked(host);
         self.admit(peer);
         for slot in self.slots.iter_mut() {
             if !slot.calls.parked.is_empty() && slot.primary() == Some(peer) {
@@ -347,12 +306,12 @@ impl Shard {
                 self.cx.host.notice(slot);
             }
         }
+        let host = &mut self.cx.host;
         if !learners_first {
-            self.slots
-                .stream_to_learners(&mut self.cx.host, &learners, peer);
+            self.slots.stream_to_learners(host, &learners, peer);
         }
-        self.cx.host.peers.answer_more(peer, usize::MAX);
-        self.cx.host.peers.publish_more(peer);
+        host.peers.answer_more(peer, usize::MAX);
+        host.peers.publish_more(peer);
     }
 
     /// Calls that waited for a crowded peer are executed, one partition after the other, as long as
@@ -483,18 +442,15 @@ impl Context {
                 bytes,
                 ..
             } => {
-                slot.begin_sink(
-                    &mut self.host,
-                    peer,
-                    Opening {
-                        epoch,
-                        lineage,
-                        session,
-                        kept,
-                        seq,
-                        bytes,
-                    },
-                );
+                let opening = Opening {
+                    epoch,
+                    lineage,
+                    session,
+                    kept,
+                    seq,
+                    bytes,
+                };
+                slot.begin_sink(&mut self.host, peer, opening);
             }
             Frame::Chunk { .. }
             | Frame::Outcomes { .. }
@@ -532,7 +488,7 @@ impl Host {
                 let Forwarded { n, attempt, .. } = *forwarded;
                 // It is not noted: a client could name partitions without end.
                 let refusal = Frame::NotServing { at, n, attempt };
-                self.peers.send(peer, Lane::Calls, &refusal);
+                self.peers.tell(peer, &refusal);
             }
             _ => {}
         }
