@@ -3,8 +3,8 @@
 
 use super::{Call, ErrorText, Parsed, SYNTAX, Shape, is};
 use crate::command::glob;
-use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, WRITES, count};
+use crate::command::operation::{Action, Footprint, stores};
+use crate::command::procedure::{Inputs, Procedure, count};
 use crate::store::Table;
 use crate::store::budget::Budget;
 use crate::store::collection::{self, Edit, View};
@@ -42,12 +42,7 @@ pub(super) const fn failed(failure: Failure) -> Done<'static> {
 
 /// What a procedure does that changes fields.
 pub(super) fn writes(inputs: &Inputs) -> Footprint {
-    let given = inputs.bytes.first().map_or(&[][..], |bytes| &bytes[..]);
-    Footprint {
-        given: Given::one(given),
-        stores: given.len(),
-        ..WRITES
-    }
+    stores(inputs.bytes.first().map_or(&[], |bytes| &bytes[..]))
 }
 
 /// How many fields there are. → `Int`

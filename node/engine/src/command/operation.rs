@@ -1,7 +1,7 @@
 //! Operations on one key or one partition, and their outcomes. RESP, the library and forwarding all
 //! use them.
 
-use super::procedure::{Called, InputBytes, ProcedureCall};
+use super::procedure::{Called, InputBytes, ProcedureCall, READS, VALUES, WRITES};
 use crate::value::cause::By;
 use crate::value::extended::Extended;
 pub use crate::value::kind::Kind;
@@ -600,22 +600,12 @@ impl Action {
     pub fn footprint(&self) -> Footprint {
         match self {
             Self::Call(call) => call.footprint(),
-            Self::Get | Self::Peek => Footprint {
-                writes: false,
-                answers_value: true,
-                uses: matches!(self, Self::Get),
-                looks_up: true,
-                given: Given::NOTHING,
-                stores: 0,
+            Self::Get => VALUES,
+            Self::Peek => Footprint {
+                uses: false,
+                ..VALUES
             },
-            Self::Strlen | Self::Touch => Footprint {
-                writes: false,
-                answers_value: false,
-                uses: true,
-                looks_up: true,
-                given: Given::NOTHING,
-                stores: 0,
-            },
+            Self::Strlen | Self::Touch => READS,
             Self::Exists
             | Self::PTtl
             | Self::PExpireTime
@@ -623,70 +613,47 @@ impl Action {
             | Self::Encoding
             | Self::Version
             | Self::Footprint => Footprint {
-                writes: false,
-                answers_value: false,
                 uses: false,
-                looks_up: true,
-                given: Given::NOTHING,
-                stores: 0,
+                ..READS
             },
             Self::Set { value, get, .. } => Footprint {
-                writes: true,
                 answers_value: *get,
-                uses: true,
                 looks_up: *get,
-                given: Given::one(value),
-                stores: value.len(),
+                ..stores(value)
             },
             Self::CompareAndSwap { expected, value } => Footprint {
-                writes: true,
-                answers_value: false,
-                uses: true,
-                looks_up: false,
                 given: Given::two(expected.as_deref().unwrap_or_default(), value),
-                stores: value.len(),
+                ..stores(value)
             },
-            Self::Append { value } => Footprint {
-                writes: true,
-                answers_value: false,
-                uses: true,
-                looks_up: false,
-                given: Given::one(value),
-                stores: value.len(),
-            },
+            Self::Append { value } => stores(value),
             Self::GetEx { .. } | Self::GetDel => Footprint {
-                writes: true,
                 answers_value: true,
-                uses: true,
                 looks_up: true,
-                given: Given::NOTHING,
-                stores: 0,
+                ..WRITES
             },
             Self::IncrBy(_) | Self::IncrByFloat(_) => Footprint {
-                writes: true,
-                answers_value: false,
-                uses: true,
-                looks_up: false,
-                given: Given::NOTHING,
                 stores: NUMBER_BYTES,
+                ..WRITES
             },
-            Self::Delete | Self::Expire { .. } | Self::Persist => Footprint {
-                writes: true,
-                answers_value: false,
-                uses: true,
-                looks_up: false,
-                given: Given::NOTHING,
-                stores: 0,
-            },
+            Self::Delete | Self::Expire { .. } | Self::Persist => WRITES,
         }
+    }
+}
+
+/// What a write of this value does.
+pub(crate) fn stores(value: &[u8]) -> Footprint {
+    Footprint {
+        given: Given::one(value),
+        stores: value.len(),
+        ..WRITES
     }
 }
 
 /// About how many bytes a number takes. Only numbers with a fraction or a large exponent take more.
 const NUMBER_BYTES: usize = 32;
 
-/// What an action may do and cost, before it is executed. There is no default: an action that
-/// leaves one of these open does not compile.
+/// What an action may do and cost, before it is executed. Most are one of the usual ones (`READS`,
+/// `VALUES` and `WRITES` in `procedure`), or differ from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Whether it may change its key.

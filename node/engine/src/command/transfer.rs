@@ -12,7 +12,7 @@
 //! What travels is an entry with its rows and deadlines, and no command that made it, so the steps
 //! are the same for each kind of value.
 
-use crate::command::operation::{Action, Footprint, Given};
+use crate::command::operation::{Action, stores};
 use crate::command::procedure::{Inputs, JOINT, Joint, VALUES, WRITES};
 use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
 use crate::store::change::KeyChange;
@@ -129,11 +129,7 @@ const STORE: Joint = Joint {
     level: TRANSFERS,
     numbers: 6,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    footprint: |inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
-        stores: inputs.bytes[0].len(),
-        ..WRITES
-    },
+    footprint: |inputs| stores(&inputs.bytes[0]),
     run: store,
     ..JOINT
 };

@@ -11,7 +11,7 @@
 
 use crate::command::action;
 use crate::command::idle;
-use crate::command::operation::{Action, Footprint, Given, Operation};
+use crate::command::operation::{Action, Footprint, Operation, stores};
 use crate::log::dedup::{Known, OpId};
 use crate::mutant::{self, broken};
 use crate::role::calls::Execution;
@@ -66,19 +66,11 @@ impl<'a> OneKey<'a> {
 
     /// A write of an entry without conditions.
     pub(crate) fn put(map: MapId, entry: &'a Entry, id: OpId, peer: Option<MemberId>) -> Self {
-        let footprint = Footprint {
-            writes: true,
-            answers_value: false,
-            uses: true,
-            looks_up: false,
-            given: Given::one(entry.value()),
-            stores: entry.value().len(),
-        };
         Self {
             map,
             key: entry.key(),
             act: KeyAct::Put(entry),
-            footprint,
+            footprint: stores(entry.value()),
             id: Some(id),
             peer,
         }
