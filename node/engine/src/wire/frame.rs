@@ -37,7 +37,7 @@ use doyen_placement::{
     TableName, Term, Version, WantedMap,
 };
 
-use layouts::{Decoded, Field, FrameReader, LastField, put_bytes};
+use layouts::{Decoded, Field, FrameReader, LastField, put, put_bytes};
 pub(crate) use out::{Out, OutMark};
 
 /// Room in a frame besides the largest key and values: a log entry may carry an old value as its
@@ -533,9 +533,7 @@ pub(crate) fn align<'a>(
     entries: impl Iterator<Item = &'a Logged>,
 ) {
     framed(out, ALIGN, |out| {
-        head.put(out);
-        base.put(out);
-        last.put(out);
+        put!(out, head, base, last);
         entries.for_each(|entry| entry.put(out));
     });
 }
@@ -547,8 +545,7 @@ pub(crate) fn forward(out: &mut Out, forwarded: &Forwarded, before: Option<u64>,
         && let Some(value) = op.action.as_set()
     {
         return framed(out, FORWARD_SET, |out| {
-            forwarded.put(out);
-            op.map.put(out);
+            put!(out, forwarded, op.map);
             put_bytes(out, &op.key);
             value.put(out);
         });
@@ -575,12 +572,10 @@ pub(crate) fn reply(out: &mut Out, at: PartitionRef, to: ReplyTo, outcome: &Outc
         at.put(out);
         match to {
             ReplyTo::Call(n, attempt) => {
-                n.put(out);
-                attempt.put(out);
+                put!(out, n, attempt);
             }
             ReplyTo::Ticket(n, stamp) => {
-                n.put(out);
-                stamp.put(out);
+                put!(out, n, stamp);
             }
         }
         outcome.put(out);
@@ -612,9 +607,7 @@ pub(crate) fn chunk(
 ) {
     out.bytes.reserve(about + CHUNK_SLACK);
     framed(out, CHUNK, |out| {
-        at.put(out);
-        session.put(out);
-        index.put(out);
+        put!(out, at, session, index);
         let digest_at = out.mark().at;
         0_u64.put(out);
         let body = out.mark();
@@ -640,12 +633,9 @@ pub(crate) fn put_piece(body: &mut Out, piece: Piece<'_>, before: Option<Piece<'
         map.put(body);
         put_bytes(body, key);
         put_bytes(body, &[]);
-        0_u64.put(body);
-        ROWS_OF.put(body);
+        put!(body, 0_u64, ROWS_OF);
     }
-    map.put(body);
-    entry.put(body);
-    entry.deadline().put(body);
+    put!(body, map, entry, entry.deadline());
     let row = if of.is_some() { A_ROW } else { 0 };
     (entry.stamp() | row).put(body);
 }
@@ -802,6 +792,7 @@ macro_rules! frames {
             }
         }
 
+        #[inline]
         fn read_fields(kind: u8, from: &mut FrameReader<impl Buf>) -> Decoded<Frame> {
             Ok(match kind {
                 $($kind => Frame::$frame {

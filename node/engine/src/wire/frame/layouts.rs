@@ -67,10 +67,17 @@ fn run(bytes: &[u8]) -> Decoded<(&[u8], &[u8])> {
         .ok_or(SHORT)
 }
 
+/// Appends fields, in this order.
+macro_rules! put {
+    ($out:ident, $($field:expr),*) => {{ $($field.put($out);)* }};
+}
+pub(super) use put;
+
 /// Numbers.
 macro_rules! numbers {
     ($($number:ty: $put:ident $get:ident,)*) => {$(
         impl Field for $number {
+            #[inline]
             fn put(&self, out: &mut Out) {
                 out.bytes.$put(*self);
             }
@@ -96,6 +103,7 @@ numbers! {
 macro_rules! named_numbers {
     ($($name:ident)*) => {$(
         impl Field for $name {
+            #[inline]
             fn put(&self, out: &mut Out) {
                 self.0.put(out);
             }
@@ -113,6 +121,7 @@ named_numbers! { By ClusterId Epoch KeyspaceId Lineage MapId MemberId PartitionI
 macro_rules! records {
     ($($record:ident { $($field:ident),* })*) => {$(
         impl Field for $record {
+            #[inline]
             fn put(&self, out: &mut Out) {
                 $(self.$field.put(out);)*
             }
@@ -277,12 +286,15 @@ impl Field for Kind {
 
 impl Field for Head {
     fn put(&self, out: &mut Out) {
-        self.at.put(out);
-        self.epoch.put(out);
-        self.session.put(out);
-        self.committed.put(out);
-        self.clock.put(out);
-        self.first.put(out);
+        put!(
+            out,
+            self.at,
+            self.epoch,
+            self.session,
+            self.committed,
+            self.clock,
+            self.first
+        );
     }
 
     fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
@@ -303,12 +315,14 @@ impl Field for Head {
     }
 }
 
+#[inline]
 pub(super) fn put_bytes(out: &mut Out, bytes: &[u8]) {
     out.bytes.put_u32_le(bytes.len() as u32);
     out.bytes.put_slice(bytes);
 }
 
 /// The same for bytes that may be as large as a value, and are shared with their other holders.
+#[inline]
 fn put_run(out: &mut Out, bytes: &[u8], share: impl FnOnce() -> Bytes) {
     out.bytes.put_u32_le(bytes.len() as u32);
     out.put_shared(bytes, share);
@@ -371,8 +385,7 @@ impl<T: Field> Field for Box<T> {
 /// Whether it is there, and the value; an absent one as its default.
 impl<T: Field + Default + PartialEq> Field for Option<T> {
     fn put(&self, out: &mut Out) {
-        self.is_some().put(out);
-        self.as_ref().unwrap_or(&T::default()).put(out);
+        put!(out, self.is_some(), self.as_ref().unwrap_or(&T::default()));
     }
 
     fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
@@ -400,9 +413,7 @@ impl<T: Field + Copy + Default, const N: usize> Field for [T; N] {
 
 impl<T: Field, U: Field, V: Field> Field for (T, U, V) {
     fn put(&self, out: &mut Out) {
-        self.0.put(out);
-        self.1.put(out);
-        self.2.put(out);
+        put!(out, self.0, self.1, self.2);
     }
 
     fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {

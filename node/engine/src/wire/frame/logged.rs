@@ -40,25 +40,19 @@ impl Field for Outcome {
             Self::Ok => 0_u8.put(out),
             Self::Nil => 1_u8.put(out),
             Self::Int(n) => {
-                2_u8.put(out);
-                n.put(out);
+                put!(out, 2_u8, n);
             }
             Self::Bulk(value) => {
-                3_u8.put(out);
-                value.put(out);
+                put!(out, 3_u8, value);
             }
             Self::Keys { next, keys } => {
-                4_u8.put(out);
-                next.put(out);
-                keys.put(out);
+                put!(out, 4_u8, next, keys);
             }
             Self::Failed(failure) => {
-                5_u8.put(out);
-                failure.put(out);
+                put!(out, 5_u8, failure);
             }
             Self::Many(outcomes) => {
-                OUTCOMES.put(out);
-                outcomes.put(out);
+                put!(out, OUTCOMES, outcomes);
             }
         }
     }
@@ -93,11 +87,9 @@ fn outcome<B: Buf>(from: &mut FrameReader<B>, lists: u8) -> Decoded<Outcome> {
 
 impl Field for Logged {
     fn put(&self, out: &mut Out) {
-        self.epoch.put(out);
-        self.op.is_some().put(out);
+        put!(out, self.epoch, self.op.is_some());
         if let Some(op) = &self.op {
-            op.put(out);
-            self.outcome.put(out);
+            put!(out, op, self.outcome);
         }
         self.effect.put(out);
     }
@@ -120,8 +112,7 @@ impl Field for Logged {
 /// A tag, and before it the kind of a collection, if it must be said.
 pub(super) fn put_tag(out: &mut Out, (of_kind, kind): (u8, Kind), tag: u8) {
     if kind != UNSAID {
-        of_kind.put(out);
-        kind.put(out);
+        put!(out, of_kind, kind);
     }
     tag.put(out);
 }
@@ -145,9 +136,7 @@ impl Field for Effect {
                     kind if entry.is_table() => put_tag(out, (OF_KIND, kind), TABLE_MADE),
                     kind => put_tag(out, (OF_KIND, kind), PACKED),
                 }
-                map.put(out);
-                entry.put(out);
-                deadline.put(out);
+                put!(out, map, entry, deadline);
             }
             Self::Delete { map, key, cause } => {
                 let tag = match cause {
@@ -155,15 +144,10 @@ impl Field for Effect {
                     Cause::Expired => EXPIRED,
                     Cause::Evicted => EVICTED,
                 };
-                tag.put(out);
-                map.put(out);
-                key.put(out);
+                put!(out, tag, map, key);
             }
             Self::Deadline { map, key, deadline } => {
-                DEADLINE.put(out);
-                map.put(out);
-                key.put(out);
-                deadline.put(out);
+                put!(out, DEADLINE, map, key, deadline);
             }
             Self::Row {
                 map,
@@ -172,10 +156,7 @@ impl Field for Effect {
                 row,
             } => {
                 put_tag(out, (OF_KIND, *kind), ROW);
-                map.put(out);
-                key.put(out);
-                row.put(out);
-                row.deadline().put(out);
+                put!(out, map, key, row, row.deadline());
             }
             Self::Field {
                 map,
@@ -184,9 +165,7 @@ impl Field for Effect {
                 row,
             } => {
                 put_tag(out, (OF_KIND, *kind), FIELD_PUT);
-                map.put(out);
-                key.put(out);
-                row.put(out);
+                put!(out, map, key, row);
             }
             Self::RowDelete {
                 map,
@@ -195,17 +174,13 @@ impl Field for Effect {
                 field,
             } => {
                 put_tag(out, (OF_KIND, *kind), ROW_DELETE);
-                map.put(out);
-                key.put(out);
-                field.put(out);
+                put!(out, map, key, field);
             }
             Self::Clear { map } => {
-                CLEAR.put(out);
-                map.put(out);
+                put!(out, CLEAR, map);
             }
             Self::Many(parts) => {
-                MANY.put(out);
-                (parts.len() as u32).put(out);
+                put!(out, MANY, parts.len() as u32);
                 parts.iter().for_each(|part| part.put(out));
             }
         }

@@ -23,8 +23,7 @@ impl Field for Former {
             Self::Nothing => 0_u8.put(out),
             Self::Value(None) => 1_u8.put(out),
             Self::Value(Some(old)) => {
-                2_u8.put(out);
-                old.put(out);
+                put!(out, 2_u8, old);
             }
         }
     }
@@ -54,11 +53,14 @@ impl Field for Change {
             What::Cleared => (UNSAID, CLEARED),
         };
         put_tag(out, (OF_KIND, kind), tag);
-        self.position.seq.put(out);
-        self.by.unwrap_or(By::UNKNOWN).put(out);
-        self.map.put(out);
-        self.key.put(out);
-        self.before.put(out);
+        put!(
+            out,
+            self.position.seq,
+            self.by.unwrap_or(By::UNKNOWN),
+            self.map,
+            self.key,
+            self.before
+        );
         match &self.what {
             What::Put(Kind::String, Some(value)) => value.put(out),
             What::Field(_, field, value) => {

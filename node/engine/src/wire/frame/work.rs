@@ -27,8 +27,7 @@ impl Field for Expiry {
             Self::In(ms) => (2, ms),
             Self::At(ms) => (3, ms),
         };
-        kind.put(out);
-        ms.put(out);
+        put!(out, kind, ms);
     }
 
     fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
@@ -64,8 +63,7 @@ impl Field for ProcedureCall {
         match self.inputs.bytes.len() {
             few if few < usize::from(MANY_RUNS) => (few as u8).put(out),
             many => {
-                MANY_RUNS.put(out);
-                (many as u16).put(out);
+                put!(out, MANY_RUNS, many as u16);
             }
         }
         self.inputs.bytes.iter().for_each(|bytes| bytes.put(out));
@@ -104,24 +102,18 @@ impl Field for PartitionAction {
                 kind,
             } => {
                 let tag = if kind.is_none() { SCAN } else { SCAN_OF_KIND };
-                tag.put(out);
-                cursor.put(out);
-                count.put(out);
+                put!(out, tag, cursor, count);
                 kind.iter().for_each(|kind| kind.put(out));
             }
             Self::Clear => CLEAR.put(out),
             Self::Range(query) => {
-                RANGE.put(out);
-                query.put(out);
+                put!(out, RANGE, query);
             }
             Self::Fields { walk, page } => {
-                FIELDS.put(out);
-                walk.put(out);
-                page.put(out);
+                put!(out, FIELDS, walk, page);
             }
             Self::Find(query) => {
-                FIND.put(out);
-                query.put(out);
+                put!(out, FIND, query);
             }
             Self::Sizes => SIZES.put(out),
         }
@@ -153,11 +145,14 @@ impl Field for PartitionAction {
 
 impl Field for FindQuery {
     fn put(&self, out: &mut Out) {
-        self.cursor.put(out);
-        self.count.put(out);
-        self.prefix.put(out);
-        self.values.put(out);
-        self.holding.is_some().put(out);
+        put!(
+            out,
+            self.cursor,
+            self.count,
+            self.prefix,
+            self.values,
+            self.holding.is_some()
+        );
         self.holding.iter().for_each(|tag| tag.put(out));
     }
 
