@@ -226,6 +226,17 @@ pub struct PartitionRef {
     pub partition: PartitionId,
 }
 
+impl PartitionRef {
+    /// This partition of this keyspace.
+    #[must_use]
+    pub const fn new(keyspace: KeyspaceId, partition: PartitionId) -> Self {
+        Self {
+            keyspace,
+            partition,
+        }
+    }
+}
+
 impl PartitionId {
     /// The data thread that has this partition, of a member with this many threads. A hash of the
     /// number decides: the planner deals partitions to members in turn, so by the number itself a

@@ -1036,10 +1036,10 @@ impl Table {
     #[must_use]
     pub fn partition_named(&self, name: &str) -> Option<PartitionRef> {
         let (keyspace, number) = name.rsplit_once('/')?;
-        let at = PartitionRef {
-            keyspace: self.keyspace_named(keyspace)?.id,
-            partition: PartitionId(number.parse().ok()?),
-        };
+        let at = PartitionRef::new(
+            self.keyspace_named(keyspace)?.id,
+            PartitionId(number.parse().ok()?),
+        );
         self.partition(at).map(|_| at)
     }
 
@@ -1051,10 +1051,7 @@ impl Table {
 
     /// Every partition, with its id.
     pub fn partitions(&self) -> impl Iterator<Item = (PartitionRef, &Arc<Partition>)> {
-        let name = |k: &Keyspace, p: &Partition| PartitionRef {
-            keyspace: k.id,
-            partition: p.id,
-        };
+        let name = |k: &Keyspace, p: &Partition| PartitionRef::new(k.id, p.id);
         self.keyspaces
             .iter()
             .flat_map(move |k| k.partitions.iter().map(move |p| (name(k, p), p)))

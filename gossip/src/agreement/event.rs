@@ -1042,10 +1042,7 @@ fn moved(old: &Table, new: &Table) -> BTreeMap<Stage, Concerned> {
             else {
                 continue;
             };
-            let at = PartitionRef {
-                keyspace: before.id,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(before.id, partition.id);
             for (stage, member) in
                 stages_between(partition, next, |m| new.member(m).map(|m| m.state))
             {

@@ -87,10 +87,7 @@ fn propose(table: &Table, committed: TableName) -> Message {
     }))
 }
 
-const AT: PartitionRef = PartitionRef {
-    keyspace: KeyspaceId(0),
-    partition: PartitionId(1),
-};
+const AT: PartitionRef = PartitionRef::new(KeyspaceId(0), PartitionId(1));
 
 #[test]
 fn requests_with_wrong_epochs_change_nothing() {
@@ -108,10 +105,7 @@ fn requests_with_wrong_epochs_change_nothing() {
         };
         let mut said = Vec::new();
         for partition in &table.keyspaces[0].partitions {
-            let at = PartitionRef {
-                keyspace: KeyspaceId(0),
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(KeyspaceId(0), partition.id);
             for epoch in wrong(partition.epoch) {
                 let requests = table.members.iter().flat_map(|m| {
                     [
@@ -464,10 +458,7 @@ fn no_member_speaks_for_another() {
             .iter()
             .filter(|p| p.primary() == victim)
         {
-            let at = PartitionRef {
-                keyspace: KeyspaceId(0),
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(KeyspaceId(0), partition.id);
             let change = InSyncChange::Remove(partition.replicas[1].member);
             let requests = vec![InSyncRequest {
                 partition: at,

@@ -537,10 +537,7 @@ impl Net {
                 && table.keyspaces.iter().all(|k| {
                     !k.partitions.is_empty()
                         && k.partitions.iter().all(|p| {
-                            let at = PartitionRef {
-                                keyspace: k.id,
-                                partition: p.id,
-                            };
+                            let at = PartitionRef::new(k.id, p.id);
                             p.goal.is_none() && self.acknowledgers(at).len() == 1
                         })
                 })
@@ -583,10 +580,7 @@ impl Net {
             .flat_map(|t| &t.keyspaces)
             .flat_map(|k| &k.partitions)
         {
-            let at = PartitionRef {
-                keyspace: KeyspaceId(0),
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(KeyspaceId(0), partition.id);
             lines.push(format!(
                 "{partition:?} acknowledged by {:?}",
                 self.acknowledgers(at)
@@ -728,10 +722,7 @@ impl Net {
         let mut requests = Vec::new();
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
-                let at = PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: partition.id,
-                };
+                let at = PartitionRef::new(keyspace.id, partition.id);
                 if acknowledges(process, local, &view, at)
                     && process.opened.get(&at) != Some(&partition.since)
                 {
@@ -943,10 +934,7 @@ impl Net {
         for keyspace in &view.installed.keyspaces {
             for partition in &keyspace.partitions {
                 assert!(partition.in_sync().any(|m| m == partition.primary()), "I7");
-                let at = PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: partition.id,
-                };
+                let at = PartitionRef::new(keyspace.id, partition.id);
                 if partition.primary() != id {
                     process.waits.remove(&at);
                     process.opened.remove(&at);
@@ -1028,10 +1016,7 @@ impl Net {
 
     fn check(&self) {
         for partition in 0..8 {
-            let at = PartitionRef {
-                keyspace: KeyspaceId(0),
-                partition: doyen_placement::PartitionId(partition),
-            };
+            let at = PartitionRef::new(KeyspaceId(0), doyen_placement::PartitionId(partition));
             let found = self.acknowledgers(at);
             let clusters: BTreeSet<ClusterId> = found
                 .iter()

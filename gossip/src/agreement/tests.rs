@@ -262,10 +262,7 @@ fn graceful_leave_needs_no_wait() {
             let id = net.at(slot).unwrap();
             let by_others = |net: &Net| {
                 (0..8).all(|p| {
-                    let at = PartitionRef {
-                        keyspace: KeyspaceId(0),
-                        partition: PartitionId(p),
-                    };
+                    let at = PartitionRef::new(KeyspaceId(0), PartitionId(p));
                     let found = net.acknowledgers(at);
                     found.len() == 1 && found[0].0 != id
                 })

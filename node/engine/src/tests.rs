@@ -295,10 +295,7 @@ impl World {
         let installed = tables[node.installed].clone();
         for keyspace in &installed.keyspaces {
             for p in &keyspace.partitions {
-                let at = PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: p.id,
-                };
+                let at = PartitionRef::new(keyspace.id, p.id);
                 if p.primary() == id(n).member()
                     && !node
                         .opens_at
@@ -629,10 +626,7 @@ impl World {
 
     /// All entries and rows.
     fn contents(&self, n: u64, p: u32) -> Vec<Content> {
-        let at = PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(p),
-        };
+        let at = PartitionRef::new(KeyspaceId(0), PartitionId(p));
         let held = self.nodes[&n]
             .shard
             .slots
@@ -654,10 +648,7 @@ impl World {
         let threads = Threads::of(&[&self.tables[self.committed]]);
         for p in &self.tables[self.committed].keyspaces[0].partitions {
             let mut logs = p.in_sync().map(|m| threads.peer_of(m, p.id)).map(|m| {
-                let at = PartitionRef {
-                    keyspace: KeyspaceId(0),
-                    partition: p.id,
-                };
+                let at = PartitionRef::new(KeyspaceId(0), p.id);
                 let held = self.nodes[&number(m)]
                     .shard
                     .slots
@@ -949,10 +940,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     let mut w = World::new(19, 3, |_| vec![1, 2, 3]);
     let key = key_of(0);
     w.set(1, &key, "old");
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let held = |w: &World| {
         w.nodes[&3]
             .shard
@@ -1463,10 +1451,7 @@ fn a_copy_that_comes_back_after_the_log_was_trimmed_gets_a_snapshot() {
 #[test]
 fn a_copy_that_comes_back_with_other_contents_gets_a_snapshot() {
     let (mut w, _) = drop_a_copy_with_an_uncommitted_tail(28);
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let shard = &mut w.nodes.get_mut(&3).unwrap().shard;
     let held = shard.slots.get_mut(at).unwrap().held.as_mut().unwrap();
     let before = held.bytes();
@@ -1610,10 +1595,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
         w.propose(|t| promote(t, PartitionId(0), 2));
         w.settle(Duration::from_millis(700));
         w.set(1, &key, "heard by node 1");
-        let at = PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(0),
-        };
+        let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
         w.settle(Duration::from_millis(100));
         a_newcomer_comes_in_sync(&mut w);
         let behind = crate::role::clock::Clock::new(w.now);

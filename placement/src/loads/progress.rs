@@ -89,10 +89,7 @@ mod tests {
 
     #[test]
     fn remaining_keys_count_like_sent_ones() {
-        let at = PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(0),
-        };
+        let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
         let of = |phase, keys, keys_sent, bytes_sent| Progress {
             partition: at,
             learner: MemberId(16),

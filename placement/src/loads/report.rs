@@ -19,10 +19,7 @@ const ROUND: u32 = 30;
 const DRIFT: u64 = 10;
 const WORK_GAP: u64 = 20;
 /// Begins and ends an empty range.
-const PLACEHOLDER: PartitionRef = PartitionRef {
-    keyspace: KeyspaceId(0),
-    partition: PartitionId(0),
-};
+const PLACEHOLDER: PartitionRef = PartitionRef::new(KeyspaceId(0), PartitionId(0));
 
 /// The measurements of a member, or of one of its data threads: those of its partitions that have
 /// changed.
@@ -131,10 +128,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn at(partition: u32) -> PartitionRef {
-        PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(partition),
-        }
+        PartitionRef::new(KeyspaceId(0), PartitionId(partition))
     }
 
     fn leads(_: PartitionRef) -> Option<Epoch> {

@@ -25,10 +25,7 @@ pub(super) fn change_partitions(
     let mut next = table.clone();
     for keyspace in &mut next.keyspaces {
         for partition in &mut keyspace.partitions {
-            let at = PartitionRef {
-                keyspace: keyspace.id,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(keyspace.id, partition.id);
             match change(at, partition) {
                 Some(changed) if changed != **partition => *partition = Arc::new(changed),
                 _ => {}

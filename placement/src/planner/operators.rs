@@ -186,10 +186,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
             };
             (
                 reason,
-                PartitionRef {
-                    keyspace,
-                    partition,
-                },
+                PartitionRef::new(keyspace, partition),
                 vec![(action, reason)],
             )
         });

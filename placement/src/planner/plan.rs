@@ -85,10 +85,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 .iter()
                 .filter(|p| unreached(p.primary()) && !keyspace.is_reshaped(p.id))
             {
-                let at = PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: partition.id,
-                };
+                let at = PartitionRef::new(keyspace.id, partition.id);
                 let Some(mut goal) = goals.get(&at).or(partition.goal.as_ref()).cloned() else {
                     continue;
                 };
@@ -107,10 +104,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
                 .into_iter()
                 .collect();
         for partition in &keyspace.partitions {
-            let at = PartitionRef {
-                keyspace: keyspace.id,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(keyspace.id, partition.id);
             // A partition that moves, or is split or merged, stays as it is.
             let free = partition.goal.is_none()
                 && !keyspace.is_reshaped(partition.id)
@@ -188,10 +182,7 @@ fn plan_keyspace(
                 fixed: true,
             };
         }
-        let at = PartitionRef {
-            keyspace: keyspace.id,
-            partition: p.id,
-        };
+        let at = PartitionRef::new(keyspace.id, p.id);
         // A missing copy is tried on a member that refused one for balance.
         let refuses = |m| p.in_sync().count() >= copies && others.refuses(table, at, m);
         seating(topology, p, copies, on, (&state, &refuses))
@@ -210,10 +201,7 @@ fn plan_keyspace(
         .filter(|(number, _)| !fixed[*number])
         .filter_map(|(number, partition)| {
             let goal = better.members(number);
-            let at = PartitionRef {
-                keyspace: keyspace.id,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(keyspace.id, partition.id);
             let known = partition.goal.as_ref() == Some(&goal);
             // Without the scheduler of repair, only surplus copies are dropped.
             let whole = goal.len() >= copies.min(partition.in_sync().count());

@@ -44,10 +44,7 @@ pub fn together(
     if reshape::held_alike(one, other) {
         return Some(Ok(Reshape::Merge { partitions: pair }));
     }
-    let at = |p: &Partition| PartitionRef {
-        keyspace: keyspace.id,
-        partition: p.id,
-    };
+    let at = |p: &Partition| PartitionRef::new(keyspace.id, p.id);
     // Repair comes first: the other partition would lose copies as well.
     let ways = [(one, other), (other, one)]
         .into_iter()

@@ -39,10 +39,7 @@ pub fn begin_anew(table: &Table, given_up: impl Fn(&Keyspace, &Partition) -> boo
     let mut spare: Option<Spare> = None;
     let due: Vec<PartitionRef> = lost(table)
         .filter(|(k, p)| given_up(k, p))
-        .map(|(k, p)| PartitionRef {
-            keyspace: k.id,
-            partition: p.id,
-        })
+        .map(|(k, p)| PartitionRef::new(k.id, p.id))
         .collect();
     let mut next = change_partitions(table, |at, partition| {
         // Both lists have the order of the table.

@@ -153,11 +153,8 @@ fn finish_one(
     let mut parents: Vec<(Arc<Partition>, i64)> = Vec::new();
     for id in reshape.partitions() {
         let partition = keyspace.partition(id)?;
-        let known = stopped(PartitionRef {
-            keyspace: keyspace.id,
-            partition: id,
-        })
-        .filter(|stopped| stopped.epoch == partition.epoch)?;
+        let known = stopped(PartitionRef::new(keyspace.id, id))
+            .filter(|stopped| stopped.epoch == partition.epoch)?;
         parents.push((partition.clone(), known.ahead_ms));
     }
     let (first, _) = parents.first()?;

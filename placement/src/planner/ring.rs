@@ -49,10 +49,7 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
     let walk = Walk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
-        let at = PartitionRef {
-            keyspace: keyspace.id,
-            partition: id,
-        };
+        let at = PartitionRef::new(keyspace.id, id);
         let mut goal = walk.replicas(arc);
         let refused = |m: &MemberId| loads.refuses(table, at, *m);
         if goal.iter().any(refused) && super::ranges::may_stay(table, at) {

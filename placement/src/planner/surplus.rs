@@ -54,10 +54,7 @@ fn of(topology: &Topology, keyspace: &Keyspace, loads: &Loads) -> Surplus {
             .place(partition.primary())
             .into_iter()
             .for_each(|m| led[m] += 1);
-        let at = PartitionRef {
-            keyspace: keyspace.id,
-            partition: partition.id,
-        };
+        let at = PartitionRef::new(keyspace.id, partition.id);
         topology
             .refusing(loads, at)
             .filter(|m| !partition.holds(topology.id(*m)))

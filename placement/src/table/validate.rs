@@ -487,10 +487,7 @@ impl Keyspace {
         }
         let mut after = None;
         for partition in &self.partitions {
-            let at = PartitionRef {
-                keyspace: self.id,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(self.id, partition.id);
             if after >= Some(partition.id)
                 || (self.division == Division::Slots && !is_there(partition.id))
             {

@@ -167,10 +167,7 @@ impl Reshapes {
         // The target has no room for it.
         let refused = |(keyspace, pair): &(KeyspaceId, [PartitionId; 2])| {
             pair.iter()
-                .map(|partition| PartitionRef {
-                    keyspace: *keyspace,
-                    partition: *partition,
-                })
+                .map(|partition| PartitionRef::new(*keyspace, *partition))
                 .any(|at| {
                     let mut wanted = table
                         .partition(at)

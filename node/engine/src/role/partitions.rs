@@ -70,10 +70,7 @@ impl Partitions<'_> {
         partition: PartitionId,
         map: MapId,
     ) -> Option<usize> {
-        let slot = self.slots.get(PartitionRef {
-            keyspace,
-            partition,
-        })?;
+        let slot = self.slots.get(PartitionRef::new(keyspace, partition))?;
         let waits = !slot.calls.parked.is_empty() || !slot.calls.later.is_empty();
         let held = slot.held.as_deref().filter(|_| slot.serving() && !waits)?;
         let open = held.lead().is_some_and(|lead| lead.open);

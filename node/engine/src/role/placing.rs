@@ -29,12 +29,9 @@ impl Tables {
                 let at = self.place(*keyspace, *map, key);
                 at.ok_or(Failure::NoPartition)
             }),
-            Work::Partition(operation) => {
-                self.may_sweep(limits, operation).map(|()| PartitionRef {
-                    keyspace: operation.keyspace,
-                    partition: operation.partition,
-                })
-            }
+            Work::Partition(operation) => self
+                .may_sweep(limits, operation)
+                .map(|()| PartitionRef::new(operation.keyspace, operation.partition)),
             Work::Script(call) => self
                 .may_run(limits, call)
                 .and_then(|()| self.place_of(call.keyspace, work)),

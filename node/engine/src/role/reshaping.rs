@@ -192,10 +192,7 @@ impl Slots {
     ) {
         let me = host.me;
         let fresh = |slots: &Slots, p: &Partition| {
-            let slot = slots.get(PartitionRef {
-                keyspace,
-                partition: p.id,
-            });
+            let slot = slots.get(PartitionRef::new(keyspace, p.id));
             slot.is_some_and(|s| s.held.is_none())
         };
         let mine = partitions
@@ -205,10 +202,7 @@ impl Slots {
         let Some(first) = mine.first() else { return };
         let held = |partition| {
             let held = self
-                .get(PartitionRef {
-                    keyspace,
-                    partition,
-                })
+                .get(PartitionRef::new(keyspace, partition))
                 .and_then(|slot| slot.held.as_ref());
             held.filter(|held| held.was_in_sync)
                 .map(|held| held.lineage)
@@ -225,10 +219,7 @@ impl Slots {
         let Some(first) = mine.first() else { return };
         let mut former = Vec::new();
         for from in &first.from {
-            let at = PartitionRef {
-                keyspace,
-                partition: from.partition,
-            };
+            let at = PartitionRef::new(keyspace, from.partition);
             if let Some(held) = self.get_mut(at).and_then(|slot| slot.held.take()) {
                 host.memory.bytes = host.memory.bytes.saturating_sub(held.bytes());
                 former.push((held, from.behind_ms));
@@ -262,10 +253,7 @@ impl Slots {
             cx.memory.garbage.add(log, &mut cx.timers);
         }
         for partition in &mine {
-            let at = PartitionRef {
-                keyspace,
-                partition: partition.id,
-            };
+            let at = PartitionRef::new(keyspace, partition.id);
             let mut held = Held::empty(at, partition.lineage, &host.tables, host.now);
             (held.was_in_sync, held.log, held.dedup, held.clock) =
                 (true, Log::after(last), dedup.clone(), clock);

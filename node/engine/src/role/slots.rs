@@ -99,10 +99,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn at(keyspace: u16, partition: u32) -> PartitionRef {
-        PartitionRef {
-            keyspace: KeyspaceId(keyspace),
-            partition: PartitionId(partition),
-        }
+        PartitionRef::new(KeyspaceId(keyspace), PartitionId(partition))
     }
 
     #[test]

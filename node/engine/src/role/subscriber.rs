@@ -186,10 +186,7 @@ impl Subscriber<'_> {
             && cursor.taken >= WINDOW / 2
         {
             let bytes = std::mem::take(&mut cursor.taken);
-            let at = PartitionRef {
-                keyspace,
-                partition,
-            };
+            let at = PartitionRef::new(keyspace, partition);
             self.ask_primary(primary, Frame::Taken { at, ticket, bytes });
         }
     }
@@ -256,10 +253,7 @@ impl Subscriber<'_> {
     fn leave(&mut self, keyspace: KeyspaceId, partition: PartitionId, cursor: &LogCursor) {
         if let Some((primary, _, ticket)) = cursor.asked {
             self.host.subscriptions.tickets.remove(&ticket);
-            let at = PartitionRef {
-                keyspace,
-                partition,
-            };
+            let at = PartitionRef::new(keyspace, partition);
             self.ask_primary(primary, Frame::Unsubscribe { at, ticket });
         }
     }
@@ -384,10 +378,7 @@ impl Subscriber<'_> {
                 let Some(of_table) = keyspace.partition(*partition) else {
                     continue;
                 };
-                let at = PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: *partition,
-                };
+                let at = PartitionRef::new(keyspace.id, *partition);
                 let primary = tables.peer_of(of_table.primary(), at);
                 let same = cursor
                     .asked

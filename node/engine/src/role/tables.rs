@@ -60,10 +60,7 @@ impl Tables {
             .installed()?
             .keyspace(keyspace)?
             .partition_of(map, key)?;
-        Some(PartitionRef {
-            keyspace,
-            partition,
-        })
+        Some(PartitionRef::new(keyspace, partition))
     }
 
     /// The partition of all keys of an operation by the installed table.

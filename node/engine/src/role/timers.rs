@@ -183,10 +183,7 @@ mod tests {
     ];
 
     fn partition(n: u32) -> PartitionRef {
-        PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(n),
-        }
+        PartitionRef::new(KeyspaceId(0), PartitionId(n))
     }
 
     #[test]

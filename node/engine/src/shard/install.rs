@@ -44,10 +44,8 @@ impl Shard {
         let keyspaces = view.installed.keyspaces.iter();
         for keyspace in keyspaces.chain(&view.accepted.keyspaces) {
             for partition in &keyspace.partitions {
-                self.slots.get_or_insert(PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: partition.id,
-                });
+                self.slots
+                    .get_or_insert(PartitionRef::new(keyspace.id, partition.id));
             }
         }
         let still = still_partitions(&view.installed);
@@ -147,10 +145,7 @@ fn still_partitions(installed: &Table) -> BTreeSet<PartitionRef> {
             .under_way
             .iter()
             .flat_map(Reshape::partitions);
-        still.extend(reshaped.map(|partition| PartitionRef {
-            keyspace: keyspace.id,
-            partition,
-        }));
+        still.extend(reshaped.map(|partition| PartitionRef::new(keyspace.id, partition)));
     }
     still
 }

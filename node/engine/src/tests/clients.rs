@@ -34,10 +34,7 @@ fn at(key: &str) -> PartitionRef {
     let partition = table(1, |_| vec![1]).keyspaces[0]
         .partition_of(MapId(0), key.as_bytes())
         .unwrap();
-    PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition,
-    }
+    PartitionRef::new(KeyspaceId(0), partition)
 }
 
 fn forward(key: &str, n: u64, action: Action) -> Frame {
@@ -445,10 +442,7 @@ fn an_operation_that_does_not_belong_to_its_partition_is_malformed_from_a_client
         unreachable!()
     };
     let elsewhere = (0..)
-        .map(|p| PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(p),
-        })
+        .map(|p| PartitionRef::new(KeyspaceId(0), PartitionId(p)))
         .find(|p| *p != at("a"))
         .unwrap();
     let frame = Frame::Forward {
@@ -525,10 +519,7 @@ fn partitions_without_end_are_refused_without_a_trace() {
         else {
             unreachable!()
         };
-        let at = PartitionRef {
-            keyspace: KeyspaceId(9),
-            partition: PartitionId(p as u32),
-        };
+        let at = PartitionRef::new(KeyspaceId(9), PartitionId(p as u32));
         receive(
             &mut w,
             client,

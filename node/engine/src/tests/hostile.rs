@@ -27,10 +27,7 @@ fn three(seed: u64) -> World {
 }
 
 fn at(p: u32) -> PartitionRef {
-    PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(p),
-    }
+    PartitionRef::new(KeyspaceId(0), PartitionId(p))
 }
 
 impl World {

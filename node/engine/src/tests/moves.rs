@@ -391,10 +391,10 @@ fn missing_copies_do_not_wait_for_a_place() {
         partition.goal = Some(vec![id(1), id(3)]);
     });
     let bytes = |w: &World, p| {
-        let slot = w.nodes[&3].shard.slots.get(PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(p),
-        });
+        let slot = w.nodes[&3]
+            .shard
+            .slots
+            .get(PartitionRef::new(KeyspaceId(0), PartitionId(p)));
         slot.and_then(|s| s.held.as_ref())
             .map_or(0, |held| held.store.bytes())
     };

@@ -138,10 +138,7 @@ fn a_large_answer_that_waited_is_not_read_again_after_an_answered_write() {
 fn an_operation_does_not_come_after_itself() {
     let mut w = world(36);
     let key = key_of(0);
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let operation = Operation {
         keyspace: KeyspaceId(0),
         map: MapId(0),

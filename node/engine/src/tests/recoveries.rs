@@ -6,10 +6,7 @@ use crate::role::recovery::{KeysWanted, RecoveryMark, SinceRecovery};
 use doyen_placement::{Branch, BranchId};
 
 fn at(p: u32) -> PartitionRef {
-    PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(p),
-    }
+    PartitionRef::new(KeyspaceId(0), PartitionId(p))
 }
 
 /// A further recovery. The members that it is without are no part of this world.

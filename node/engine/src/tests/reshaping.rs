@@ -228,10 +228,7 @@ impl World {
     }
 
     fn is_drawing(&self, n: u64, p: PartitionId) -> bool {
-        let at = PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: p,
-        };
+        let at = PartitionRef::new(KeyspaceId(0), p);
         !self.nodes[&n]
             .shard
             .slots

@@ -307,10 +307,7 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
     let mut w = World::new(45, 1, |_| vec![1]);
     w.settle(Duration::from_millis(100));
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    let more = (100..1_100).map(|p| PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(p),
-    });
+    let more = (100..1_100).map(|p| PartitionRef::new(KeyspaceId(0), PartitionId(p)));
     for at in more {
         let slot = shard.slots.get_or_insert(at);
         shard.cx.host.notice(slot);

@@ -262,10 +262,7 @@ fn a_value_that_had_expired_is_told_as_expired_before_it_is_replaced() {
 fn the_next_primary_knows_what_was_replaced_and_nothing_is_kept_unasked() {
     let mut w = World::new(71, 4, |_| vec![1, 2, 3]);
     let (key, long) = (key_of(0), "x".repeat(10_000));
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let logged = |w: &World, n: u64| {
         let slot = w.nodes[&n].shard.slots.get(at).unwrap();
         slot.held.as_ref().unwrap().log.bytes()
@@ -803,10 +800,7 @@ fn a_hash_tells_its_fields_one_by_one_or_once_for_each_command() {
 #[test]
 fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
     let mut w = World::new(68, 2, |_| vec![1, 2]);
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let wrong = Filter {
         keyspace: KeyspaceId(1),
         ..all()

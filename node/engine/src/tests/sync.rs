@@ -142,10 +142,7 @@ fn deadlines_and_tokens_of_merged_partitions_go_on() {
         10
     );
     w.settle(Duration::from_secs(1));
-    let at = |partition| PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(partition),
-    };
+    let at = |partition| PartitionRef::new(KeyspaceId(0), PartitionId(partition));
     let apart = w.ahead_ms(1, at(0)) - w.ahead_ms(1, at(1));
     assert!(apart >= 20_000, "{apart}: this tests nothing");
     let ahead: BTreeMap<PartitionId, i64> = [0, 1]

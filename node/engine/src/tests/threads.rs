@@ -101,10 +101,7 @@ fn a_call_between_threads_is_applied_once() {
 fn outcomes_of_a_thread_are_kept_as_long_as_its_member() {
     let mut w = world(4);
     assert_eq!(w.ask(1001, &key(0), Action::IncrBy(1)), Outcome::Int(1));
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(0),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
     let knows = |w: &World, n| {
         let held = w.nodes[&n]
             .shard

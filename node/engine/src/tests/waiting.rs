@@ -51,10 +51,7 @@ impl World {
         let table = &self.tables[0].keyspaces[0];
         let partition = table.partition_of(operation.map, &operation.key);
         Frame::Wait {
-            at: PartitionRef {
-                keyspace: operation.keyspace,
-                partition: partition.unwrap(),
-            },
+            at: PartitionRef::new(operation.keyspace, partition.unwrap()),
             n,
             age_ms: 0,
             stamp: 1,
@@ -500,10 +497,7 @@ fn a_timer_of_a_partition_looks_at_none_that_wait_for_other_things() {
     let node = w.nodes.get_mut(&1).unwrap();
     assert_eq!(node.shard.cx.host.waiting.len(), 1_000);
     for partition in 0..u32::from(PARTITIONS) {
-        let at = PartitionRef {
-            keyspace: KeyspaceId(0),
-            partition: PartitionId(partition),
-        };
+        let at = PartitionRef::new(KeyspaceId(0), PartitionId(partition));
         node.shard.cx.host.timers.wake(at, w.now);
     }
     node.shard.tick(w.now);

@@ -95,10 +95,10 @@ impl<'a> Others<'a> {
 
     fn each(&mut self, keyspace: &Keyspace, change: fn(&mut Burden, Weight, bool)) {
         for partition in &keyspace.partitions {
-            let Some(load) = self.loads.partition(PartitionRef {
-                keyspace: keyspace.id,
-                partition: partition.id,
-            }) else {
+            let Some(load) = self
+                .loads
+                .partition(PartitionRef::new(keyspace.id, partition.id))
+            else {
                 continue;
             };
             for replica in &partition.replicas {
@@ -116,10 +116,7 @@ impl<'a> Others<'a> {
 
     /// The loads for the layout of this keyspace, which no longer counts among the others.
     pub(crate) fn measured(&mut self, keyspace: &Keyspace) -> Measured {
-        let at = |p: &Arc<Partition>| PartitionRef {
-            keyspace: keyspace.id,
-            partition: p.id,
-        };
+        let at = |p: &Arc<Partition>| PartitionRef::new(keyspace.id, p.id);
         let refused = if self.loads.full().is_empty() {
             Vec::new()
         } else {

@@ -12,10 +12,7 @@ const MOST: Filled = Filled {
 const EACH: usize = 10 + 1 + TICKET_OVERHEAD;
 
 fn at(partition: u32) -> PartitionRef {
-    PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(partition),
-    }
+    PartitionRef::new(KeyspaceId(0), PartitionId(partition))
 }
 
 fn key(partition: u32, key: u8) -> WaitedKey {

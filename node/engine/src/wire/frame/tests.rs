@@ -5,10 +5,7 @@ use doyen_placement::{MapLimits, MapWish, WantedMap};
 use proptest::prelude::*;
 
 fn at() -> impl Strategy<Value = PartitionRef> {
-    (any::<u16>(), any::<u32>()).prop_map(|(k, p)| PartitionRef {
-        keyspace: KeyspaceId(k),
-        partition: PartitionId(p),
-    })
+    (any::<u16>(), any::<u32>()).prop_map(|(k, p)| PartitionRef::new(KeyspaceId(k), PartitionId(p)))
 }
 
 fn bytes() -> impl Strategy<Value = Bytes> {
@@ -737,10 +734,7 @@ fn a_frame_above_the_limit_is_refused_before_it_arrives() {
 
 #[test]
 fn a_chunk_that_is_written_in_place_is_the_same_frame() {
-    let at = PartitionRef {
-        keyspace: KeyspaceId(0),
-        partition: PartitionId(3),
-    };
+    let at = PartitionRef::new(KeyspaceId(0), PartitionId(3));
     for size in [5, 70_000] {
         let entry = Entry::new(b"k", &vec![b'v'; size], 7, 9);
         let piece = Piece {

@@ -42,10 +42,7 @@ fn cold(seen: &Seen<'_>, keyspace: &Keyspace) -> Vec<Shape> {
         seen.loads.member(partition.primary())?;
         Some(
             seen.loads
-                .partition(PartitionRef {
-                    keyspace: keyspace.id,
-                    partition: id,
-                })
+                .partition(PartitionRef::new(keyspace.id, id))
                 .unwrap_or(&nothing),
         )
     };

@@ -33,10 +33,9 @@ fn busy(seen: &Seen<'_>) -> Vec<Shape> {
         .filter(|k| k.mode == Mode::Range)
         .flat_map(|k| k.partitions.iter().map(|p| (k.id, p.id)));
     let split = |(keyspace, partition)| {
-        let load = seen.loads.partition(PartitionRef {
-            keyspace,
-            partition,
-        })?;
+        let load = seen
+            .loads
+            .partition(PartitionRef::new(keyspace, partition))?;
         let Skew::Halves(map, key) = &load.skew else {
             return None;
         };
