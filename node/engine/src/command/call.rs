@@ -150,24 +150,26 @@ impl<'a> Call<'a> {
 
     /// The deadline that the argument at this place gives in this unit.
     pub(super) fn deadline(self, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
-        let number = self.number(at)?;
-        let ms = match unit {
-            Unit::Seconds | Unit::UnixSeconds => number
-                .checked_mul(1000)
-                .ok_or_else(|| self.invalid_expire_time())?,
-            Unit::Milliseconds | Unit::UnixMilliseconds => number,
+        self.deadline_before(unit, self.number(at)?, i64::MAX)
+    }
+
+    /// The deadline that this number gives in this unit. It is not later than this wall time.
+    pub(super) fn deadline_before(
+        self,
+        unit: Unit,
+        number: i64,
+        latest_ms: i64,
+    ) -> Result<Expiry, ErrorText> {
+        let (factor, expiry, from): (_, fn(i64) -> Expiry, _) = match unit {
+            Unit::Seconds => (1000, Expiry::In, self.unix_ms),
+            Unit::Milliseconds => (1, Expiry::In, self.unix_ms),
+            Unit::UnixSeconds => (1000, Expiry::At, 0),
+            Unit::UnixMilliseconds => (1, Expiry::At, 0),
         };
-        match unit {
-            Unit::Seconds | Unit::Milliseconds => {
-                let now = i64::try_from(self.unix_ms).unwrap_or(i64::MAX);
-                if ms > i64::MAX - now {
-                    Err(self.invalid_expire_time())
-                } else {
-                    Ok(Expiry::In(ms))
-                }
-            }
-            Unit::UnixSeconds | Unit::UnixMilliseconds => Ok(Expiry::At(ms)),
-        }
+        let from = i64::try_from(from).unwrap_or(i64::MAX);
+        let ms = number.checked_mul(factor);
+        let ms = ms.filter(|ms| *ms <= latest_ms.saturating_sub(from));
+        ms.map(expiry).ok_or_else(|| self.invalid_expire_time())
     }
 
     /// A deadline for commands to which zero and negative numbers are errors (SET, GETEX).

@@ -548,25 +548,7 @@ fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
     if number < 0 {
         return Err("ERR invalid expire time, must be >= 0".into());
     }
-    let (factor, relative) = match unit {
-        Unit::Seconds => (1000, true),
-        Unit::Milliseconds => (1, true),
-        Unit::UnixSeconds => (1000, false),
-        Unit::UnixMilliseconds => (1, false),
-    };
-    let from = if relative {
-        i64::try_from(c.unix_ms).unwrap_or(i64::MAX)
-    } else {
-        0
-    };
-    let ms = number.checked_mul(factor);
-    let ms = ms.filter(|ms| *ms <= LATEST_MS.saturating_sub(from));
-    let ms = ms.ok_or_else(|| format!("ERR invalid expire time in '{}' command", c.name))?;
-    Ok(if relative {
-        Expiry::In(ms)
-    } else {
-        Expiry::At(ms)
-    })
+    c.deadline_before(unit, number, LATEST_MS)
 }
 
 fn expire(c: Call<'_>, unit: Unit) -> Parsed {
