@@ -284,6 +284,14 @@ impl Following<'_> {
         self.follower.bind(bond);
     }
 
+    /// Drops entries of the log beyond what is kept.
+    pub(crate) fn trim(&mut self, cx: &mut Host) {
+        let before = self.log.bytes();
+        let share = cx.tail_bytes(self.at, self.store.bytes());
+        self.log.trim(share, u64::MAX);
+        cx.memory.recount(before, self.log.bytes());
+    }
+
     /// The log is committed up to here. Maps that no undo needs any more are freed.
     fn commit(&mut self, cx: &mut Host, seq: u64) {
         cx.memory

@@ -20,7 +20,6 @@ use crate::role::calls::Executed;
 use crate::role::holding::{Leading, Role};
 use crate::role::host::Host;
 use crate::role::split_point::Halving;
-use crate::store::Store;
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, Head};
 use crate::wire::silence::Wait;
@@ -716,16 +715,7 @@ impl Leading<'_> {
                 .garbage
                 .collect(&mut cx.timers, |maps| self.log.commit(point, maps));
             self.tell_readers(cx);
-            let share = cx.tail_bytes(self.at, self.store.bytes());
-            let repaired = self.lead.teaches() && self.is_repaired(&cx.tables.leaving);
-            let spared = if repaired { cx.spared_bytes() } else { 0 };
-            trim(
-                Some(self.lead),
-                self.log,
-                self.store,
-                (share, spared),
-                &mut cx.memory.bytes,
-            );
+            self.trim(cx);
         }
         let tail = (aligned && self.log.committed() >= self.lead.tail)
             || broken(&mutant::OPENS_WITHOUT_TAIL);
@@ -757,35 +747,30 @@ impl Leading<'_> {
         }
         self.report_still(cx);
     }
-}
 
-/// Drops entries that no copy needs from a primary's log. Entries that a learner needs besides its
-/// snapshot belong to the snapshot and not to the tail: otherwise any tail would be too short for a
-/// snapshot that takes longer than some writes. They stay until they are larger than another
-/// snapshot, which is cheaper then, and than what is `spared` for a learner that replaces a missing
-/// copy: if a few large keys are written again and again, each snapshot would be outrun.
-pub(crate) fn trim(
-    lead: Option<&Primary>,
-    log: &mut Log,
-    store: &Store,
-    (share, spared): (usize, u64),
-    memory: &mut usize,
-) {
-    if log.bytes() <= share {
-        return;
+    /// Drops entries that no copy needs. Entries that a learner needs besides its snapshot belong to
+    /// the snapshot and not to the tail: otherwise any tail would be too short for a snapshot that
+    /// takes longer than some writes. They stay until they are larger than another snapshot, which
+    /// is cheaper then, and than what is spared for a learner that replaces a missing copy: if a few
+    /// large keys are written again and again, each snapshot would be outrun.
+    pub(crate) fn trim(&mut self, cx: &mut Host) {
+        let share = cx.tail_bytes(self.at, self.store.bytes());
+        let before = self.log.bytes();
+        if before <= share {
+            return;
+        }
+        let repaired = self.lead.teaches() && self.is_repaired(&cx.tables.leaving);
+        let spared = if repaired { cx.spared_bytes() } else { 0 };
+        let large = (self.store.bytes() as u64).max(WINDOW).max(spared);
+        let lacks = self.lead.links.values();
+        let lacks = lacks.filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
+        let learned = lacks
+            .map(|l| l.acked)
+            .filter(|acked| self.log.bytes_between(*acked, self.log.last()) <= large)
+            .min();
+        self.log.trim(share, learned.unwrap_or(u64::MAX));
+        cx.memory.recount(before, self.log.bytes());
     }
-    let lacks = lead
-        .into_iter()
-        .flat_map(|l| l.links.values())
-        .filter(|l| l.teaching.as_ref().is_some_and(Teaching::started));
-    let large = (store.bytes() as u64).max(WINDOW).max(spared);
-    let learned = lacks
-        .map(|l| l.acked)
-        .filter(|acked| log.bytes_between(*acked, log.last()) <= large)
-        .min();
-    let before = log.bytes();
-    log.trim(share, learned.unwrap_or(u64::MAX));
-    *memory = memory.saturating_sub(before - log.bytes());
 }
 
 /// This part of the memory is spared for the log of a learner that replaces a missing copy.

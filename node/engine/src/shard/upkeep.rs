@@ -8,9 +8,8 @@
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
 use super::context::Context;
-use crate::role::holding::Role;
-use crate::role::partition::{Held, Slot};
-use crate::role::replication::{Primary, trim};
+use crate::role::host::Host;
+use crate::role::partition::Slot;
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
 use doyen_gossip::Time;
@@ -28,12 +27,10 @@ const TIMER_WORK_MAX: usize = 128 << 10;
 impl Shard {
     /// Time passed (`poll_timeout`).
     pub fn tick(&mut self, now: Time) {
-        self.cx.host.now = now;
-        let due = self.cx.host.timers.next();
-        self.cx
-            .host
-            .peers
-            .look_at_lateness(self.cx.host.me, due, now);
+        let host = &mut self.cx.host;
+        host.now = now;
+        let due = host.timers.next();
+        host.peers.look_at_lateness(host.me, due, now);
         self.wake_due(now);
         // Answers that were not released for lack of a lease.
         if self.cx.host.timers.take(Duty::GiveUp, now) {
@@ -42,11 +39,13 @@ impl Shard {
                     self.cx.fail_executed(slot, executed);
                 }
             }
-            self.cx.host.callers.ready.settle(&mut self.cx.host.timers);
+            let host = &mut self.cx.host;
+            host.callers.ready.settle(&mut host.timers);
         }
         self.upkeep(now);
-        self.slots.retire_due(&mut self.cx.host, now);
-        if let Some(at) = self.slots.draw_due(&mut self.cx.host, now)
+        let host = &mut self.cx.host;
+        self.slots.retire_due(host, now);
+        if let Some(at) = self.slots.draw_due(host, now)
             && let Some(slot) = self.slots.get_mut(at)
         {
             self.cx.wake(slot);
@@ -56,15 +55,16 @@ impl Shard {
         self.cx.channels().count_due(now);
         self.slots.wait_due(&mut self.cx.host, now);
         self.end_walks(now);
-        self.slots.expire_due(&mut self.cx.host, now);
-        self.slots.evict_due(&mut self.cx.host, now);
-        self.slots.bound_due(&mut self.cx.host, now);
-        self.slots.compact_due(&mut self.cx.host, now);
-        self.slots.begin_copies(&mut self.cx.host, now);
-        self.slots.copy_due(&mut self.cx.host, now);
+        let host = &mut self.cx.host;
+        self.slots.expire_due(host, now);
+        self.slots.evict_due(host, now);
+        self.slots.bound_due(host, now);
+        self.slots.compact_due(host, now);
+        self.slots.begin_copies(host, now);
+        self.slots.copy_due(host, now);
         // The pace may have risen since the next ack got its time.
-        self.cx.host.ack_chunks(now);
-        self.cx.host.free(now);
+        host.ack_chunks(now);
+        host.free(now);
         self.cx.try_woken(&mut self.slots);
     }
 
@@ -90,18 +90,20 @@ impl Shard {
     }
 
     fn upkeep(&mut self, now: Time) {
-        if self.cx.host.rounds.looking_at.is_empty() {
-            let round = self.cx.host.timers.take(Duty::Round, now);
-            if !self.cx.host.timers.take(Duty::Upkeep, now) && !round {
+        let host = &mut self.cx.host;
+        if host.rounds.looking_at.is_empty() {
+            let round = host.timers.take(Duty::Round, now);
+            if !host.timers.take(Duty::Upkeep, now) && !round {
                 return;
             }
             self.begin_upkeep(now, round);
         }
         self.look();
-        if self.cx.host.rounds.looking_at.is_empty() {
-            self.cx.host.timers.cancel(Duty::Look);
+        let host = &mut self.cx.host;
+        if host.rounds.looking_at.is_empty() {
+            host.timers.cancel(Duty::Look);
         } else {
-            self.cx.host.timers.set(Duty::Look, now);
+            host.timers.set(Duty::Look, now);
         }
     }
 
@@ -127,13 +129,9 @@ impl Shard {
     /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
     /// later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
-        self.cx.host.rounds.gives_up_to = now;
-        let late = self
-            .cx
-            .host
-            .callers
-            .ready
-            .take_late(now, &mut self.cx.host.timers);
+        let host = &mut self.cx.host;
+        host.rounds.gives_up_to = now;
+        let late = host.callers.ready.take_late(now, &mut host.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
                 self.cx.fail_executed(slot, executed);
@@ -143,15 +141,16 @@ impl Shard {
 
     fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
-        self.cx.host.copying.pace.judge(now);
-        self.cx.host.tell_headroom();
-        self.slots.look_at_memory(&mut self.cx.host, now);
-        let mut noticed = std::mem::take(&mut self.cx.host.rounds.noticed);
+        let host = &mut self.cx.host;
+        host.copying.pace.judge(now);
+        host.tell_headroom();
+        self.slots.look_at_memory(host, now);
+        let mut noticed = std::mem::take(&mut host.rounds.noticed);
         // A round looks at all that is noticed, too.
-        self.cx.host.timers.cancel(Duty::Upkeep);
+        host.timers.cancel(Duty::Upkeep);
         if round {
-            self.cx.host.timers.set(Duty::Round, now + ROUND);
-            self.cx.host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
+            host.timers.set(Duty::Round, now + ROUND);
+            host.memory.holding = self.slots.iter().filter(|s| s.held.is_some()).count();
             let arrives = |at| {
                 self.slots
                     .get(at)
@@ -159,25 +158,23 @@ impl Shard {
                     .and_then(|h| h.sink())
                     .is_some_and(|s| !s.complete())
             };
-            self.cx.host.expect_only(arrives);
-            self.slots.look_at_marks(&self.cx.host, now);
-            self.slots.look_for_repairs(&mut self.cx.host);
-            self.slots.look_for_remains(&mut self.cx.host);
+            host.expect_only(arrives);
+            self.slots.look_at_marks(host, now);
+            self.slots.look_for_repairs(host);
+            self.slots.look_for_remains(host);
             noticed = self.slots.iter().map(|slot| slot.at).collect();
-            self.cx.host.greet_clients();
-            self.cx.host.stamp_rooms();
-            self.cx.host.traces.sweep(now);
-            self.slots.measure(&mut self.cx.host, now);
+            host.greet_clients();
+            host.stamp_rooms();
+            host.traces.sweep(now);
+            self.slots.measure(host, now);
         } else {
             noticed.sort_unstable();
         }
-        self.cx.host.timers.cancel(Duty::Begin);
+        host.timers.cancel(Duty::Begin);
         // A partition that is being copied is not quiet, so it is among these.
-        self.cx.host.copying.count(
-            noticed.iter().filter_map(|at| self.slots.get(*at)),
-            &self.cx.host.tables.leaving,
-        );
-        self.cx.host.rounds.looking_at = VecDeque::from(noticed);
+        let copied = noticed.iter().filter_map(|at| self.slots.get(*at));
+        host.copying.count(copied, &host.tables.leaving);
+        host.rounds.looking_at = VecDeque::from(noticed);
     }
 
     /// Whether missing copies are made from here or here. Meanwhile, snapshots get half of the
@@ -196,18 +193,20 @@ impl Shard {
     /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
-        (!self.cx.host.copying.to_copy.is_empty()
-            && !self.cx.host.copying.stuck
-            && !self.cx.host.copying.paced)
-            || !self.cx.host.rounds.drawing.is_empty()
+        let Host {
+            copying, rounds, ..
+        } = &self.cx.host;
+        (!copying.to_copy.is_empty() && !copying.stuck && !copying.paced)
+            || !rounds.drawing.is_empty()
     }
 
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
-            self.cx.host.timers.rest(Duty::Draw, Time::ZERO);
-            if !self.cx.host.copying.paced {
-                self.cx.host.timers.rest(Duty::Copy, Time::ZERO);
+            let host = &mut self.cx.host;
+            host.timers.rest(Duty::Draw, Time::ZERO);
+            if !host.copying.paced {
+                host.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
     }
@@ -239,30 +238,12 @@ impl Context {
         self.pump(slot);
         slot.note_drawing(&mut self.host);
         slot.note_overdue(&mut self.host);
-        let Some(held) = &mut slot.held else { return };
-        let share = self.host.tail_bytes(held.at, held.store.bytes());
-        let repaired = held.lead().is_some_and(Primary::teaches)
-            && slot
-                .installed
-                .as_ref()
-                .is_some_and(|a| a.is_repaired(&self.host.tables.leaving));
-        let spared = if repaired {
-            self.host.spared_bytes()
-        } else {
-            0
-        };
-        let Held {
-            role, log, store, ..
-        } = &mut **held;
-        let lead = match role {
-            Role::Primary(lead) => Some(&*lead),
-            Role::Follower(_) => None,
-        };
-        let most = (share, spared);
-        trim(lead, log, store, most, &mut self.host.memory.bytes);
         if let Some(mut leading) = slot.leading() {
+            leading.trim(&mut self.host);
             leading.halve(&mut self.host);
             leading.upkeep(&mut self.host);
+        } else if let Some(mut following) = slot.following() {
+            following.trim(&mut self.host);
         }
     }
 }
