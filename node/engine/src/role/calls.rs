@@ -106,6 +106,24 @@ pub(crate) struct Tried {
 }
 
 impl PendingCall {
+    /// A call that was not tried before, with its deadline, and whether that is its own.
+    pub(crate) const fn new(
+        source: Source,
+        n: u64,
+        work: Work,
+        (until, hurried): (Time, bool),
+    ) -> Self {
+        Self {
+            source,
+            n,
+            work,
+            until,
+            hurried,
+            maybe: false,
+            tried: None,
+        }
+    }
+
     /// The write after which it must not be executed.
     pub(crate) fn before(&self) -> Option<u64> {
         self.tried.as_ref().and_then(|t| t.before)
@@ -155,6 +173,15 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
+    /// An outcome that is in the log, at this sequence.
+    pub(crate) const fn logged(outcome: Outcome, seq: u64) -> Self {
+        Self {
+            outcome,
+            seq,
+            logged: true,
+        }
+    }
+
     /// An outcome that is not in the log.
     pub(crate) const fn unlogged(outcome: Outcome, seq: u64) -> Self {
         Self {

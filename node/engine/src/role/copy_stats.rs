@@ -1,5 +1,14 @@
 //! What a shard counts of copies and learners.
 
+/// Adds these figures of another thread. The others are named, too, so that none is forgotten.
+macro_rules! add_figures {
+    ($to:ident, $from:ident, [$($figure:ident)*] and [$($other:ident)*]) => {
+        let Self { $($figure,)* $($other: _,)* } = $from;
+        $($to.$figure += *$figure;)*
+    };
+}
+pub(super) use add_figures;
+
 /// Counters of what is sent to copies and learners.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyStats {
@@ -18,10 +27,8 @@ pub struct CopyStats {
 impl CopyStats {
     /// Adds the figures of another thread of the node.
     pub fn add(&mut self, other: &Self) {
-        self.replicated += other.replicated;
-        self.snapshot_bytes += other.snapshot_bytes;
-        self.continued += other.continued;
-        self.caught_up += other.caught_up;
-        self.checksum_mismatches += other.checksum_mismatches;
+        add_figures!(self, other, [
+            replicated snapshot_bytes continued caught_up checksum_mismatches
+        ] and []);
     }
 }

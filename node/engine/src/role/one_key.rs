@@ -433,11 +433,7 @@ impl Held {
             Some(whole) => self.log_fields(host, order, (whole, effect), op_by, outcome.clone()),
             None => self.log(host, order, effect, op_by, outcome.clone()),
         };
-        Execution {
-            outcome,
-            seq,
-            logged: true,
-        }
+        Execution::logged(outcome, seq)
     }
 }
 

@@ -59,7 +59,7 @@ impl Host {
     pub(crate) fn told_of_changes(&mut self, peer: MemberId, frame: Frame) {
         let most = self.limits.readers_bytes_max();
         let subscriptions = &mut self.subscriptions;
-        subscriptions.told_of_changes(&mut self.stats, most, peer, frame);
+        subscriptions.told_of_changes(most, peer, frame);
     }
 
     /// Sends a frame to a subscriber, which may be this thread.
@@ -310,7 +310,6 @@ impl Leading<'_> {
             reader.untaken += bytes;
             reader.told = reader.sent;
             cx.worked += bytes as usize;
-            cx.stats.changes_told += found.len() as u64;
             let last = reader.sent;
             let told = Frame::Changes {
                 at,

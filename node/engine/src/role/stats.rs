@@ -1,6 +1,6 @@
 //! What a shard counts.
 
-use super::copy_stats::CopyStats;
+use super::copy_stats::{CopyStats, add_figures};
 
 /// Counters and gauges, for metrics, `status` and tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,10 +14,6 @@ pub struct Stats {
     pub memory_outside_bytes: u64,
     /// How often entries were moved to give back the memory between them.
     pub compactions: u64,
-    /// Changes that primaries here told subscribers.
-    pub changes_told: u64,
-    /// How often a subscription here was told that changes are missing.
-    pub changes_missed: u64,
     /// The limit of all these bytes.
     pub memory_bytes_max: u64,
     /// How much of that is taken, in thousandths. Of several threads, the fullest counts.
@@ -60,29 +56,14 @@ pub struct Stats {
 impl Stats {
     /// Adds the figures of another thread of the node.
     pub fn add(&mut self, other: &Self) {
-        self.keys += other.keys;
-        self.memory_bytes += other.memory_bytes;
-        self.memory_outside_bytes += other.memory_outside_bytes;
-        self.compactions += other.compactions;
-        self.memory_bytes_max += other.memory_bytes_max;
+        add_figures!(self, other, [
+            keys memory_bytes memory_outside_bytes compactions memory_bytes_max executed forwarded
+            parked open closed divided malformed expired evicted refused ranges hits misses published
+            published_dropped
+        ] and [copies memory_filled]);
+        self.copies.add(&other.copies);
         // The threads do not share this memory.
         self.memory_filled = self.memory_filled.max(other.memory_filled);
-        self.executed += other.executed;
-        self.forwarded += other.forwarded;
-        self.copies.add(&other.copies);
-        self.parked += other.parked;
-        self.open += other.open;
-        self.closed += other.closed;
-        self.divided += other.divided;
-        self.malformed += other.malformed;
-        self.expired += other.expired;
-        self.evicted += other.evicted;
-        self.refused += other.refused;
-        self.ranges += other.ranges;
-        self.hits += other.hits;
-        self.misses += other.misses;
-        self.published += other.published;
-        self.published_dropped += other.published_dropped;
     }
 
     /// Counts a lookup of a key.

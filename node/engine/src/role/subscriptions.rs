@@ -7,7 +7,6 @@
 //! a shell that is slow is told that changes are missing, and costs no memory without bound.
 
 use crate::log::changes::{Change, Filter, Gap, Keys, Maps, Missing, Position, Told};
-use crate::role::stats::Stats;
 use crate::wire::frame::Frame;
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionId, Table};
@@ -166,13 +165,7 @@ pub(crate) fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Parti
 
 impl Subscriptions {
     /// A primary tells self of this thread.
-    pub(crate) fn told_of_changes(
-        &mut self,
-        stats: &mut Stats,
-        most: usize,
-        peer: MemberId,
-        frame: Frame,
-    ) {
+    pub(crate) fn told_of_changes(&mut self, most: usize, peer: MemberId, frame: Frame) {
         if let Frame::Confirmed { round, tickets } = frame {
             return self.confirmed(peer, round, &tickets);
         }
@@ -211,7 +204,6 @@ impl Subscriptions {
                     false => missing,
                 };
                 if missing != Missing::NOTHING {
-                    stats.changes_missed += 1;
                     let gap = Gap::of(missing, partition, had);
                     self.push(id, None, Told::Lagged(gap));
                 }
@@ -224,7 +216,7 @@ impl Subscriptions {
                 }
                 let had = std::mem::replace(&mut cursor.had, place(last));
                 if self.is_full(id, most) {
-                    return self.drop_changes(stats, (id, ticket, partition), had, &changes);
+                    return self.drop_changes((id, ticket, partition), had, &changes);
                 }
                 for mut change in changes {
                     change.position.lineage = lineage;
@@ -239,7 +231,6 @@ impl Subscriptions {
     /// before. For the primary they are taken, once the subscription has heard of that.
     pub(crate) fn drop_changes(
         &mut self,
-        stats: &mut Stats,
         (id, ticket, partition): (SubscriptionId, u64, PartitionId),
         had: Vec<Position>,
         changes: &[Change],
@@ -255,7 +246,6 @@ impl Subscriptions {
         }
         let entries: BTreeSet<u64> = changes.iter().map(|c| c.position.seq).collect();
         let missing = Missing::entries(entries.len() as u64);
-        stats.changes_missed += 1;
         let gap = Gap::of(missing, partition, had);
         self.push(id, None, Told::Lagged(gap));
     }

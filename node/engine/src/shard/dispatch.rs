@@ -283,18 +283,11 @@ impl Context {
             })
         });
         let until = self.host.now + self.host.limits.park;
-        self.take_call(
-            slot,
-            PendingCall {
-                source,
-                n,
-                work,
-                until,
-                hurried: false,
-                maybe: false,
-                tried,
-            },
-        );
+        let call = PendingCall {
+            tried,
+            ..PendingCall::new(source, n, work, (until, false))
+        };
+        self.take_call(slot, call);
         if peer.is_client() {
             self.park_only_small(slot, peer);
         }

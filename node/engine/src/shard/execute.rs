@@ -131,15 +131,7 @@ impl Context {
         let source = Source::Waiter { member, stamp };
         let until = self.host.now + self.host.limits.park;
         let work = Work::Key(operation);
-        let call = PendingCall {
-            source,
-            n,
-            work,
-            until,
-            hurried: true,
-            maybe: false,
-            tried: None,
-        };
+        let call = PendingCall::new(source, n, work, (until, true));
         let now = self.host.now;
         let done = match self.step(slot, &call, None) {
             CallStep::Done(done) => done,
@@ -209,15 +201,7 @@ impl Context {
             }
             work => work,
         };
-        let call = PendingCall {
-            source,
-            n,
-            work,
-            until,
-            hurried,
-            maybe: false,
-            tried: None,
-        };
+        let call = PendingCall::new(source, n, work, (until, hurried));
         self.take_call(slot, call);
     }
 
@@ -342,11 +326,7 @@ impl Context {
                 _ if broken(&mutant::APPLIES_TWICE) => {}
                 Known::New => {}
                 Known::Applied(seq, outcome) => {
-                    return CallStep::Done(Execution {
-                        outcome,
-                        seq,
-                        logged: true,
-                    });
+                    return CallStep::Done(Execution::logged(outcome, seq));
                 }
                 Known::Finished => return CallStep::Drop,
             }
@@ -450,11 +430,7 @@ impl Context {
             PartitionAction::Clear => {
                 let (clear, op_by) = (Effect::Clear { map: op.map }, (id, By::UNKNOWN));
                 let seq = held.log(&mut self.host, 0, clear, op_by, Outcome::Ok);
-                return CallStep::Done(Execution {
-                    outcome: Outcome::Ok,
-                    seq,
-                    logged: true,
-                });
+                return CallStep::Done(Execution::logged(Outcome::Ok, seq));
             }
             PartitionAction::Scan {
                 cursor,

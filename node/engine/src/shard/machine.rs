@@ -250,15 +250,8 @@ impl Shard {
             return host.callers.answer(token, nowhere);
         };
         let until = host.now + host.limits.park;
-        let call = PendingCall {
-            source: Source::Local(token),
-            n,
-            work: Work::Key(operation),
-            until,
-            hurried: false,
-            maybe: false,
-            tried: None,
-        };
+        let (source, work) = (Source::Local(token), Work::Key(operation));
+        let call = PendingCall::new(source, n, work, (until, false));
         host.callers.outstanding += 1;
         let executed = Executed::of(call, Execution::unlogged(outcome, 0));
         host.callers.ready.push(at, executed, &mut host.timers);
