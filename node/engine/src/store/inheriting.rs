@@ -133,6 +133,13 @@ impl Rest {
             .any(|earlier| earlier.get(order, key).is_some() || earlier.map.is_gone(order, key))
     }
 
+    /// The former maps that are not all drawn, with the numbers of their layers.
+    fn undrawn(&self) -> Vec<(usize, Arc<Map>)> {
+        let layers = self.layers.iter().enumerate();
+        let layers = layers.filter(|(_, layer)| !layer.drawn);
+        layers.map(|(at, layer)| (at, layer.map.clone())).collect()
+    }
+
     /// About how many keys are still to be drawn.
     pub(super) const fn keys(&self) -> usize {
         self.keys
@@ -293,52 +300,34 @@ impl Store {
 
     #[cold]
     fn draw_key(&mut self, map: MapId, order: u64, key: &[u8]) {
-        let Some(here) = self
-            .maps
-            .all
-            .get(&map)
-            .filter(|here| here.lacks(order, key))
-        else {
-            return;
-        };
-        let found = here
-            .rest
-            .as_ref()
-            .and_then(|rest| rest.find(order, key))
-            .map(|(entry, layer)| (entry.clone(), layer.take_table(entry), layer.behind_ms));
-        if let Some((entry, table, behind_ms)) = found {
+        let here = self.maps.all.get(&map);
+        if let Some(here) = here.filter(|here| here.lacks(order, key))
+            && let Some((entry, layer)) = here.rest.as_ref().and_then(|r| r.find(order, key))
+        {
+            let (entry, table) = (entry.clone(), layer.take_table(entry));
+            let behind_ms = layer.behind_ms;
             self.draw_in((map, order), entry, table, behind_ms);
         }
     }
 
     /// Draws the entries of a layer that belong here and have not been drawn.
     fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
-        let Some((portion, from)) = self
-            .maps
-            .all
-            .get(&map)
-            .and_then(|here| here.rest.as_ref())
-            .and_then(|rest| Some((rest.portion.clone(), rest.layers.get(layer)?.clone())))
-        else {
+        let Some(rest) = self.maps.rest(map) else {
             return 0;
         };
-        let mut drawn = 0;
-        for entry in entries
-            .into_iter()
-            .filter(|entry| portion.holds(map, entry.key()))
-        {
+        let Some(from) = rest.layers.get(layer).cloned() else {
+            return 0;
+        };
+        let (portion, mut drawn) = (rest.portion.clone(), 0);
+        let mut entries = entries;
+        entries.retain(|entry| portion.holds(map, entry.key()));
+        for entry in entries {
             let order = self.order(entry.key());
-            let hidden = |here: &Map| {
-                here.rest
-                    .as_ref()
-                    .is_none_or(|rest| rest.is_hidden(layer, order, entry.key()))
+            let lacks = |here: &Map| {
+                let hidden = |rest: &Rest| rest.is_hidden(layer, order, entry.key());
+                here.lacks(order, entry.key()) && !here.rest.as_deref().is_none_or(hidden)
             };
-            if self
-                .maps
-                .all
-                .get(&map)
-                .is_some_and(|here| here.lacks(order, entry.key()) && !hidden(here))
-            {
+            if self.maps.all.get(&map).is_some_and(lacks) {
                 let table = from.take_table(&entry);
                 self.draw_in((map, order), entry, table, from.behind_ms);
                 drawn += 1;
@@ -383,19 +372,9 @@ impl Store {
     /// Draws about so many more entries. Former maps that are all drawn go to the garbage.
     pub(crate) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
         let mut left = count;
-        while left > 0
-            && let Some(map) = self
-                .maps
-                .all
-                .iter()
-                .find(|(_, map)| map.rest.is_some())
-                .map(|(id, _)| *id)
-        {
-            let Some(rest) = self
-                .maps
-                .all
-                .get_mut(&map)
-                .and_then(|here| here.rest.as_mut())
+        while left > 0 {
+            let mut maps = self.maps.all.iter_mut();
+            let Some((map, rest)) = maps.find_map(|(id, map)| Some((*id, map.rest.as_mut()?)))
             else {
                 return;
             };
@@ -459,12 +438,8 @@ impl Store {
         count: usize,
         reverse: bool,
     ) -> Option<Key> {
-        let rest = self
-            .maps
-            .all
-            .get(&map)
-            .and_then(|here| here.rest.as_ref())?;
-        let (portion, layers) = (rest.portion.clone(), rest.layers.clone());
+        let rest = self.maps.rest(map)?;
+        let (portion, layers) = (rest.portion.clone(), rest.undrawn());
         // Keys outside of the portion belong to other partitions, however many they are.
         let (first, end) = portion.span(map)?;
         let from = from.max(first);
@@ -474,11 +449,7 @@ impl Store {
             to
         };
         let mut upto: Option<Key> = None;
-        for (number, Layer { map: former, .. }) in layers
-            .into_iter()
-            .enumerate()
-            .filter(|(_, layer)| !layer.drawn)
-        {
+        for (number, former) in layers {
             let mut range = former.range(from, to);
             let next = || {
                 if reverse {
@@ -522,19 +493,8 @@ impl Store {
         shift: u32,
         count: usize,
     ) -> Option<u64> {
-        let layers = self
-            .maps
-            .all
-            .get(&map)
-            .and_then(|here| here.rest.as_ref())?
-            .layers
-            .clone();
         let mut upto: Option<u64> = None;
-        for (number, Layer { map: former, .. }) in layers
-            .into_iter()
-            .enumerate()
-            .filter(|(_, layer)| !layer.drawn)
-        {
+        for (number, former) in self.maps.rest(map)?.undrawn() {
             let mut entries: Vec<Entry> = Vec::new();
             let mut last = None;
             for entry in former.index.iter_from(from << shift) {
@@ -554,6 +514,11 @@ impl Store {
 }
 
 impl AllMaps {
+    /// The keys of a map that are still in former stores, if any may be.
+    fn rest(&self, map: MapId) -> Option<&Rest> {
+        self.all.get(&map)?.rest.as_deref()
+    }
+
     /// Whether nothing is left to be drawn.
     pub(crate) const fn is_whole(&self) -> bool {
         self.parts == 0
