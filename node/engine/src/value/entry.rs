@@ -97,6 +97,17 @@ impl Entry {
         Self::of_stamp(key, value, deadline, version)
     }
 
+    #[inline]
+    fn head(&self) -> &EntryHead {
+        &self.0.header.header
+    }
+
+    /// Its value, if that is stored apart.
+    #[inline]
+    fn large(&self) -> Option<&ThinArc<(), u8>> {
+        self.head().large.as_ref()
+    }
+
     /// An entry of a string or a small collection. Its deadline and version are set when it is
     /// applied.
     pub(crate) fn of_kind(kind: Kind, key: &[u8], value: &[u8]) -> Self {
@@ -194,7 +205,7 @@ impl Entry {
     /// Its value.
     #[inline]
     pub(crate) fn value(&self) -> &[u8] {
-        match &self.0.header.header.large {
+        match self.large() {
             Some(large) => &large.slice,
             None => &self.0.slice[self.bounds().1..],
         }
@@ -214,11 +225,7 @@ impl Entry {
 
     /// Reads the beginning of its value if that is stored apart.
     pub(crate) fn touch_value(&self) -> u64 {
-        self.0
-            .header
-            .header
-            .large
-            .as_ref()
+        self.large()
             .and_then(|large| large.slice.first())
             .map_or(0, |b| u64::from(*b))
     }
@@ -273,29 +280,20 @@ impl Entry {
 
     /// The same for a value that is stored apart.
     pub(crate) fn value_allocation(&self) -> Option<(u64, usize)> {
-        self.0
-            .header
-            .header
-            .large
-            .as_ref()
-            .map(LargeValue::allocation_of)
+        self.large().map(LargeValue::allocation_of)
     }
 
     /// Whether the entry or its value is shared outside of a store that holds it so many times.
     pub(crate) fn is_held_beside(&self, holds: usize) -> bool {
         let value = self
-            .0
-            .header
-            .header
-            .large
-            .as_ref()
+            .large()
             .is_some_and(|large| ThinArc::strong_count(large) > 1);
         value || ThinArc::strong_count(&self.0) > holds
     }
 
     /// A copy at another place, with this value instead of the one that is stored apart.
     pub(crate) fn moved(&self, value: Option<&LargeValue>) -> Self {
-        let head = &self.0.header.header;
+        let head = self.head();
         let large = value.map(|value| &value.0).or(head.large.as_ref()).cloned();
         // The mark is a part of the version.
         let version = AtomicU64::new(head.version.load(Ordering::Relaxed));
@@ -314,19 +312,12 @@ impl Entry {
 
     /// Bytes of key and value.
     pub(crate) fn len(&self) -> usize {
-        self.0.slice.len() - self.bounds().0
-            + self
-                .0
-                .header
-                .header
-                .large
-                .as_ref()
-                .map_or(0, |large| large.slice.len())
+        self.0.slice.len() - self.bounds().0 + self.large().map_or(0, |large| large.slice.len())
     }
 
     /// When it expires (see `deadline`); 0: never.
     pub(crate) fn deadline(&self) -> u64 {
-        self.0.header.header.deadline.load(Ordering::Relaxed)
+        self.head().deadline.load(Ordering::Relaxed)
     }
 
     /// The sequence of the write that made it.
@@ -338,7 +329,7 @@ impl Entry {
     /// Its version, and in some of its bits what its value is: as copies are told.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
-        self.0.header.header.version.load(Ordering::Relaxed) & !MARK
+        self.head().version.load(Ordering::Relaxed) & !MARK
     }
 
     /// What its value is.
@@ -374,7 +365,7 @@ impl Entry {
     /// have to be written back.
     #[inline]
     pub(crate) fn mark(&self) {
-        let version = &self.0.header.header.version;
+        let version = &self.head().version;
         let marked = version.load(Ordering::Relaxed);
         if marked & MARK == 0 {
             version.store(marked | MARK, Ordering::Relaxed);
@@ -383,7 +374,7 @@ impl Entry {
 
     /// Whether the key was used since the last call.
     pub(crate) fn take_mark(&self) -> bool {
-        let version = &self.0.header.header.version;
+        let version = &self.head().version;
         let marked = version.load(Ordering::Relaxed);
         version.store(marked & !MARK, Ordering::Relaxed);
         marked & MARK != 0
@@ -392,7 +383,7 @@ impl Entry {
     /// The same, without clearing the mark.
     #[cfg(test)]
     pub(crate) fn is_marked(&self) -> bool {
-        self.0.header.header.version.load(Ordering::Relaxed) & MARK != 0
+        self.head().version.load(Ordering::Relaxed) & MARK != 0
     }
 
     /// Whether it is past its deadline.
@@ -404,14 +395,8 @@ impl Entry {
     /// would see the change.
     pub(crate) fn date(&self, deadline: u64, version: u64) {
         let kind = self.stamp() & KINDS;
-        self.0
-            .header
-            .header
-            .deadline
-            .store(deadline, Ordering::Relaxed);
-        self.0
-            .header
-            .header
+        self.head().deadline.store(deadline, Ordering::Relaxed);
+        self.head()
             .version
             .store(version | kind | MARK, Ordering::Relaxed);
     }
