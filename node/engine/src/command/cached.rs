@@ -22,7 +22,7 @@
 //! moves them by that difference; a claim that ends early costs a second load, and nothing else.
 
 use super::action::failed;
-use super::procedure::{Inputs, Procedure, VALUES, WRITES, procedure};
+use super::procedure::{Inputs, Procedure, WRITES, procedure, values};
 use crate::command::operation::{Action, Footprint, Given};
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
@@ -224,7 +224,7 @@ impl<'a> Stored<'a> {
 
 /// The entry without its claim. → `Nil`, or `Many` of its freshness (two `Int`s) and its value
 static READ: Procedure =
-    procedure(96, "cache-read", Kind::String, (0, 0), |_| VALUES).on_entry(|_, entry, cx| {
+    procedure(96, "cache-read", Kind::String, (0, 0), values).on_entry(|_, entry, cx| {
         let found = entry.map(|entry| {
             let freshness = Stored::of(entry.value()).freshness(now(cx));
             Outcome::Many(shown(freshness, entry))

@@ -3,7 +3,7 @@
 use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, command, is};
 use crate::command::action::set;
 use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
-use crate::command::procedure::{Procedure, VALUES, WRITES, procedure};
+use crate::command::procedure::{Procedure, WRITES, procedure, values};
 use crate::store::budget::Budget;
 use crate::store::change::KeyChange;
 use crate::value::entry::Entry;
@@ -32,16 +32,12 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET_IF, &DELETE_IF, &DIGEST];
 /// Writes a value if the present one compares so with a given one, and answers with the old value
 /// or (0) only whether it did. → as `Set`
 static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2), |inputs| {
-    let (value, other) = (&inputs.bytes[0], &inputs.bytes[1]);
     let get = inputs.numbers[3] != 0;
     Footprint {
         answers_value: get,
         looks_up: get,
-        given: Given {
-            bytes: value.len() + other.len(),
-            largest: value.len().max(other.len()),
-        },
-        stores: value.len(),
+        given: inputs.given(),
+        stores: inputs.bytes[0].len(),
         ..WRITES
     }
 })
@@ -80,7 +76,7 @@ static DELETE_IF: Procedure =
 
 /// The digest of a value, which counts as large as the value. → `Bulk` or `Nil`
 static DIGEST: Procedure =
-    procedure(46, "digest", Kind::String, (0, 0), |_| VALUES).on_entry(|_, entry, cx| {
+    procedure(46, "digest", Kind::String, (0, 0), values).on_entry(|_, entry, cx| {
         let digest = entry.map(|entry| digest(entry.value(), cx.budget));
         let digest = digest.map(|digest| Outcome::Bulk(Value::from(digest.as_bytes())));
         (digest.unwrap_or(Outcome::Nil), KeyChange::None)

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::command::action::field_deadline;
 use crate::command::operation::{Action, Expiry, Footprint};
-use crate::command::procedure::{Inputs, Procedure, READS, VALUES, WRITES, count, procedure};
+use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, reads, values};
 use crate::store::collection::{self, Edit, Timing, View};
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
@@ -192,35 +192,35 @@ const WORDED_FLOAT: Shape = Shape::Worded(&Words {
 });
 
 /// The value of a field. → `Bulk` or `Nil`
-static GET: Procedure = procedure(7, "hash get", Kind::Hash, (0, 1), |_| VALUES)
+static GET: Procedure = procedure(7, "hash get", Kind::Hash, (0, 1), values)
     .on_fields(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None));
 
 /// The values of several fields. → `Many`
-static GET_SOME: Procedure = procedure(8, "hash get some", Kind::Hash, (0, 1), |_| VALUES)
-    .on_fields(
-        |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
+static GET_SOME: Procedure =
+    procedure(8, "hash get some", Kind::Hash, (0, 1), values).on_fields(|inputs, hash, cx| {
+        match values_of(hash, &inputs.bytes[0], cx) {
             Some(values) => (Some(Outcome::Many(values)), Edit::None),
             None => TOO_LARGE,
-        },
-    );
+        }
+    });
 
 /// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
 /// one if the caller reads it in pages
-pub(crate) static ALL: Procedure = procedure(9, "hash all", Kind::Hash, (1, 0), |_| VALUES);
+pub(crate) static ALL: Procedure = procedure(9, "hash all", Kind::Hash, (1, 0), values);
 
 /// How many fields there are. → `Int`
 static LENGTH: Procedure =
-    procedure(10, "hash length", Kind::Hash, (0, 0), |_| READS).on_fields(length);
+    procedure(10, "hash length", Kind::Hash, (0, 0), reads).on_fields(length);
 
 /// How long the value of a field is. → `Int`
-static VALUE_LENGTH: Procedure = procedure(11, "hash value length", Kind::Hash, (0, 1), |_| READS)
+static VALUE_LENGTH: Procedure = procedure(11, "hash value length", Kind::Hash, (0, 1), reads)
     .on_fields(|inputs, hash, _| {
         let found = hash.get(&inputs.bytes[0]);
         (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
     });
 
 /// Whether there is a field. → `Int`
-static HAS: Procedure = procedure(12, "hash has", Kind::Hash, (0, 1), |_| READS).on_fields(has);
+static HAS: Procedure = procedure(12, "hash has", Kind::Hash, (0, 1), reads).on_fields(has);
 
 /// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
 static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1), writes)
@@ -280,11 +280,11 @@ static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2)
 /// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
 /// or `Nil`: the key is absent
 static RANDOM: Procedure =
-    procedure(17, "hash random", Kind::Hash, (3, 0), |_| VALUES).on_fields(random);
+    procedure(17, "hash random", Kind::Hash, (3, 0), values).on_fields(random);
 
 /// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
 /// `Keys`
-static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1), |_| VALUES).on_fields(scan);
+static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1), values).on_fields(scan);
 
 /// The values of several fields, which are deleted. → `Many`
 static GET_AND_DELETE: Procedure =
@@ -342,7 +342,7 @@ static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1), date
 /// When fields expire: how long from now (0), or the wall time (1), in units of so many
 /// milliseconds. → `Many`: -1 never, -2 no such field
 static TIME: Procedure =
-    procedure(21, "hash time", Kind::Hash, (2, 1), |_| READS).on_fields(|inputs, hash, cx| {
+    procedure(21, "hash time", Kind::Hash, (2, 1), reads).on_fields(|inputs, hash, cx| {
         let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
         let time = |field| match hash.dated(field) {
             None => -2,

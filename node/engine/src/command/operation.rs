@@ -196,16 +196,11 @@ impl Transaction {
     /// The values that its caller gives.
     #[must_use]
     pub fn given(&self) -> Given {
-        self.steps.iter().fold(Given::NOTHING, |sum, step| {
-            let Given { bytes, largest } = match step {
-                Step::Key { action, .. } => action.footprint().given,
-                Step::Script(call) => call.given(),
-            };
-            Given {
-                bytes: sum.bytes + bytes,
-                largest: sum.largest.max(largest),
-            }
-        })
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Key { action, .. } => action.footprint().given,
+            Step::Script(call) => call.given(),
+        });
+        steps.fold(Given::NOTHING, Given::and)
     }
 
     /// Bytes of its keys and of the values that its caller gives.
@@ -274,11 +269,7 @@ impl ScriptCall {
     /// The values that its caller gives.
     #[must_use]
     pub fn given(&self) -> Given {
-        let all = self.args.iter().chain([&self.body]);
-        all.fold(Given::NOTHING, |sum, value| Given {
-            bytes: sum.bytes + value.len(),
-            largest: sum.largest.max(value.len()),
-        })
+        Given::all(self.args.iter().chain([&self.body]))
     }
 
     /// Bytes of its keys, its text, its arguments and its caller's grants.
@@ -622,7 +613,7 @@ impl Action {
                 ..stores(value)
             },
             Self::CompareAndSwap { expected, value } => Footprint {
-                given: Given::two(expected.as_deref().unwrap_or_default(), value),
+                given: Given::all(expected.iter().chain([value])),
                 ..stores(value)
             },
             Self::Append { value } => stores(value),
@@ -689,13 +680,23 @@ impl Given {
     };
 
     pub(crate) fn one(value: &[u8]) -> Self {
-        Self::two(value, &[])
+        Self {
+            bytes: value.len(),
+            largest: value.len(),
+        }
     }
 
-    fn two(first: &[u8], second: &[u8]) -> Self {
+    /// All of these.
+    pub(crate) fn all<'a>(values: impl IntoIterator<Item = &'a Bytes>) -> Self {
+        let values = values.into_iter().map(|value| Self::one(value));
+        values.fold(Self::NOTHING, Self::and)
+    }
+
+    /// These and others.
+    fn and(self, others: Self) -> Self {
         Self {
-            bytes: first.len() + second.len(),
-            largest: first.len().max(second.len()),
+            bytes: self.bytes + others.bytes,
+            largest: self.largest.max(others.largest),
         }
     }
 }

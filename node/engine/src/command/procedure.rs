@@ -44,8 +44,8 @@ pub(crate) struct Procedure {
 }
 
 /// A procedure of this number and name, for keys that hold this kind. It takes so many numbers and
-/// so many runs of bytes, and may do and cost this. It reads all of a collection, unless it is given
-/// something else to do.
+/// so many runs of bytes, and may do and cost this. Unless it is given something else to do, it
+/// reads all of a collection.
 pub(super) const fn procedure(
     number: u16,
     name: &'static str,
@@ -176,7 +176,7 @@ pub(super) const JOINT: Joint = Joint {
     numbers: 0,
     others: |runs| (runs == 0).then_some((0..0, 1)),
     map: |_, map| map,
-    footprint: |_| READS,
+    footprint: reads,
     run: |_, _, _| Outcome::Nil,
 };
 
@@ -244,6 +244,16 @@ pub(crate) const VALUES: Footprint = Footprint {
     ..READS
 };
 
+/// The same, as most procedures that read give it.
+pub(super) fn reads(_: &Inputs) -> Footprint {
+    READS
+}
+
+/// The same for values.
+pub(super) fn values(_: &Inputs) -> Footprint {
+    VALUES
+}
+
 /// What a procedure does that changes its key.
 pub(crate) const WRITES: Footprint = Footprint {
     writes: true,
@@ -283,11 +293,7 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// The sizes of its runs of bytes.
     pub(crate) fn given(&self) -> Given {
-        let sizes = self.bytes.iter().map(Bytes::len);
-        Given {
-            bytes: sizes.clone().sum(),
-            largest: sizes.max().unwrap_or(0),
-        }
+        Given::all(&self.bytes)
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure};
+use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure, reads};
 use crate::store::change::KeyChange;
 use crate::store::run_context::{RunContext, kept};
 use crate::value::entry::Entry;
@@ -86,7 +86,7 @@ static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1), |i
 
 /// The bit at a place. → `Int`
 static GET_BIT: Procedure =
-    procedure(3, "get bit", Kind::String, (1, 0), |_| READS).on_entry(|inputs, entry, _| {
+    procedure(3, "get bit", Kind::String, (1, 0), reads).on_entry(|inputs, entry, _| {
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         let found = entry.and_then(|e| e.value().get(byte));
         let set = found.is_some_and(|found| found & mask != 0);
@@ -114,7 +114,7 @@ static SET_BIT: Procedure = procedure(4, "set bit", Kind::String, (2, 0), |input
 /// How many bits are set from one place up to and including another, in bytes or (1) in bits. →
 /// `Int`
 static BIT_COUNT: Procedure =
-    procedure(5, "bit count", Kind::String, (3, 0), |_| READS).on_entry(|inputs, entry, cx| {
+    procedure(5, "bit count", Kind::String, (3, 0), reads).on_entry(|inputs, entry, cx| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
@@ -132,7 +132,7 @@ static BIT_COUNT: Procedure =
 
 /// The place of the first bit of this kind within a range in bytes or (1) in bits, whose end was
 /// given or not (0). → `Int`, -1: there is none
-static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 0), |_| READS)
+static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 0), reads)
     .on_entry(|inputs, entry, cx| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{
-    Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure,
+    Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure, reads, values,
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
@@ -145,11 +145,10 @@ static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1)
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Whether there is a member. → `Int`
-static HAS: Procedure =
-    procedure(NUMBER + 2, "set has", Kind::Set, (0, 1), |_| READS).on_fields(has);
+static HAS: Procedure = procedure(NUMBER + 2, "set has", Kind::Set, (0, 1), reads).on_fields(has);
 
 /// Which of several members there are. → `Many` of `Int`
-static HAS_SOME: Procedure = procedure(NUMBER + 3, "set has some", Kind::Set, (0, 1), |_| READS)
+static HAS_SOME: Procedure = procedure(NUMBER + 3, "set has some", Kind::Set, (0, 1), reads)
     .on_fields(|inputs, set, _| {
         let is_there = |member| Outcome::Int(i64::from(set.get(member).is_some()));
         let all = Items(&inputs.bytes[0]).map(is_there).collect();
@@ -157,11 +156,11 @@ static HAS_SOME: Procedure = procedure(NUMBER + 3, "set has some", Kind::Set, (0
     });
 
 /// All members.
-static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0), |_| VALUES);
+static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0), values);
 
 /// How many members there are. → `Int`
 static LENGTH: Procedure =
-    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0), |_| READS).on_fields(length);
+    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0), reads).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or so many → `Bulk`, all
 /// in one run of bytes
@@ -194,11 +193,11 @@ static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0), |_| 
 
 /// Random members: see [`random`].
 static RANDOM: Procedure =
-    procedure(NUMBER + 7, "set random", Kind::Set, (3, 0), |_| VALUES).on_fields(random);
+    procedure(NUMBER + 7, "set random", Kind::Set, (3, 0), values).on_fields(random);
 
 /// Members from a place on: see [`scan`].
 static SCAN: Procedure =
-    procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1), |_| VALUES).on_fields(scan);
+    procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1), values).on_fields(scan);
 
 /// Moves a member to another set. The runs are its key, and the member. → `Int` 1 or 0
 static MOVE: Joint = Joint {

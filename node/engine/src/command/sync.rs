@@ -83,7 +83,7 @@ mod window;
 mod tests;
 
 use crate::command::operation::{Action, Footprint};
-use crate::command::procedure::{Inputs, Procedure, READS, WRITES};
+use crate::command::procedure::{Inputs, Procedure, WRITES};
 use crate::value::outcome::{Failure, Outcome};
 pub use bucket::TokenBucket;
 pub(crate) use permits::ACQUIRE;

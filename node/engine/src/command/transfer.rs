@@ -13,7 +13,7 @@
 //! are the same for each kind of value.
 
 use crate::command::operation::{Action, stores};
-use crate::command::procedure::{Inputs, JOINT, Joint, VALUES, WRITES};
+use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, values};
 use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
 use crate::store::change::KeyChange;
 use crate::store::run_context::{self, RunContext};
@@ -46,7 +46,7 @@ static READ: Joint = Joint {
     level: TRANSFERS,
     numbers: 2,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    footprint: |_| VALUES,
+    footprint: values,
     run: |inputs, (map, key), rows| {
         let Some(entry) = rows.find(map, key) else {
             return Outcome::Nil;

@@ -748,11 +748,11 @@ impl Leading<'_> {
         self.report_still(cx);
     }
 
-    /// Drops entries that no copy needs. Entries that a learner needs besides its snapshot belong to
-    /// the snapshot and not to the tail: otherwise any tail would be too short for a snapshot that
-    /// takes longer than some writes. They stay until they are larger than another snapshot, which
-    /// is cheaper then, and than what is spared for a learner that replaces a missing copy: if a few
-    /// large keys are written again and again, each snapshot would be outrun.
+    /// Drops entries that no copy needs. Entries that a learner needs besides its snapshot belong
+    /// to the snapshot and not to the tail: otherwise any tail would be too short for a snapshot
+    /// that takes longer than some writes. They stay until they are larger than another snapshot,
+    /// which is cheaper then, and than what is spared for a learner that replaces a missing copy:
+    /// if a few large keys are written again and again, each snapshot would be outrun.
     pub(crate) fn trim(&mut self, cx: &mut Host) {
         let share = cx.tail_bytes(self.at, self.store.bytes());
         let before = self.log.bytes();

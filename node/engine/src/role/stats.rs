@@ -58,8 +58,8 @@ impl Stats {
     pub fn add(&mut self, other: &Self) {
         add_figures!(self, other, [
             keys memory_bytes memory_outside_bytes compactions memory_bytes_max executed forwarded
-            parked open closed divided malformed expired evicted refused ranges hits misses published
-            published_dropped
+            parked open closed divided malformed expired evicted refused ranges hits misses
+            published published_dropped
         ] and [copies memory_filled]);
         self.copies.add(&other.copies);
         // The threads do not share this memory.

@@ -107,7 +107,8 @@ impl TokenBucket {
     }
 }
 
-/// Takes tokens: the capacity, the refill, its period, and the cost. → `Many` of `Int`s, as `Decision` says
+/// Takes tokens: the capacity, the refill, its period, and the cost. → `Many` of `Int`s, as
+/// `Decision` says
 pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (4, 0), |_| {
     writes(STATE_BYTES)
 })

@@ -1,9 +1,9 @@
 //! A lock or a semaphore: its holders, the owners that wait in line, and the last token.
 
 use super::layout::{self, Reader, StateKind};
-use super::{Acquired, MS_MAX, Owner, READS, many, number, writes};
+use super::{Acquired, MS_MAX, Owner, many, number, writes};
 use crate::command::action::failed;
-use crate::command::procedure::{Inputs, Procedure, procedure};
+use crate::command::procedure::{Inputs, Procedure, procedure, reads};
 use crate::mutant::{self, broken};
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
@@ -99,41 +99,29 @@ pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 
     });
 
 /// Reads the state. → `Many` of `Int`s: holders, waiters, and the last token or 0
-pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0), |_| {
-    READS
-})
-.on_entry(|_, entry, cx| match PermitState::of(entry) {
-    Ok(mut state) => {
-        state.purge(cx.clock);
-        let waiters = state.waiters.len() + cx.waiting;
-        let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
-        let all = [holders, waiters, state.token].map(number);
-        (many(&all), KeyChange::None)
-    }
-    Err(failure) => failed(failure),
-});
+pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0), reads)
+    .on_entry(|_, entry, cx| {
+        read(entry, cx, |state| {
+            let waiters = state.waiters.len() + cx.waiting;
+            let (holders, waiters) = (state.holders.len() as u64, waiters as u64);
+            many(&[holders, waiters, state.token].map(number))
+        })
+    });
 
 /// Whether an owner would get a permit of so many if it asked. → `Int` 1 or 0
-pub(super) static TURN: Procedure =
-    procedure(67, "is it the turn", Kind::String, (3, 0), |_| READS).on_entry(
-        |inputs, entry, cx| {
-            let [high, low, permits] = inputs.numbers[..] else {
-                return failed(Failure::NotAnInteger);
-            };
-            let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
-                return failed(Failure::NotAnInteger);
-            };
-            match PermitState::of(entry) {
-                Ok(mut state) => {
-                    state.purge(cx.clock);
-                    let is_turn =
-                        state.is_turn(Owner::of_numbers([high, low]), permits.count().into());
-                    (Outcome::Int(is_turn.into()), KeyChange::None)
-                }
-                Err(failure) => failed(failure),
-            }
-        },
-    );
+pub(super) static TURN: Procedure = procedure(67, "is it the turn", Kind::String, (3, 0), reads)
+    .on_entry(|inputs, entry, cx| {
+        let [high, low, permits] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let Some(permits) = u16::try_from(permits).ok().and_then(super::Permits::new) else {
+            return failed(Failure::NotAnInteger);
+        };
+        let owner = Owner::of_numbers([high, low]);
+        read(entry, cx, |state| {
+            Outcome::Int(state.is_turn(owner, permits.count().into()).into())
+        })
+    });
 
 /// A span of time among the inputs.
 fn ms(input: i64) -> Option<u64> {
@@ -147,6 +135,21 @@ fn held(inputs: &Inputs) -> Option<(Owner, u64)> {
     };
     let token = u64::try_from(token).ok()?;
     Some((Owner::of_numbers([high, low]), token))
+}
+
+/// Reads the state of a key, without what is over.
+fn read(
+    entry: Option<&Entry>,
+    cx: &RunContext,
+    answer: impl FnOnce(&PermitState) -> Outcome,
+) -> (Outcome, KeyChange) {
+    match PermitState::of(entry) {
+        Ok(mut state) => {
+            state.purge(cx.clock);
+            (answer(&state), KeyChange::None)
+        }
+        Err(failure) => failed(failure),
+    }
 }
 
 /// Applies a rule to the state of a key, without what is over.
