@@ -46,43 +46,38 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&BIT_FIELD];
 
 /// Reads and changes integers of a string, which the run of bytes lists. → `Many`, an outcome for
 /// each
-static BIT_FIELD: Procedure = procedure(
-    43,
-    "bit field",
-    Kind::String,
-    (0, 1),
-    |inputs| match end_of(inputs) {
+static BIT_FIELD: Procedure = procedure(43, "bit field", Kind::String, (0, 1))
+    .costs(|inputs| match end_of(inputs) {
         0 => READS,
         end => Footprint {
             given: Given::one(&inputs.bytes[0]),
             stores: end,
             ..WRITES
         },
-    },
-)
-.told_as("setbit")
-.on_entry(|inputs, entry, cx| {
-    let before = entry.map_or(&[][..], Entry::value);
-    let end = end_of(inputs);
-    if end == 0 {
-        let read = parts(inputs).map(|part| part.outcome(part.read(before)));
-        return (Outcome::Many(read.collect()), KeyChange::None);
-    }
-    if end.max(before.len()) > cx.value_bytes_max {
-        return failed(Failure::TooLarge);
-    }
-    cx.budget.copy(end.max(before.len()));
-    let mut value = before.to_vec();
-    // As in Redis, the string grows even if nothing is written.
-    value.resize(end.max(before.len()), 0);
-    let outcomes = parts(inputs).map(|part| part.run(&mut value)).collect();
-    let change = if value == before {
-        KeyChange::None
-    } else {
-        KeyChange::put(Bytes::from(value), kept(entry, cx))
-    };
-    (Outcome::Many(outcomes), change)
-});
+    })
+    .told_as("setbit")
+    .on_entry(|inputs, entry, cx| {
+        let before = entry.map_or(&[][..], Entry::value);
+        let end = end_of(inputs);
+        if end == 0 {
+            let read = parts(inputs).map(|part| part.outcome(part.read(before)));
+            return (Outcome::Many(read.collect()), KeyChange::None);
+        }
+        if end.max(before.len()) > cx.value_bytes_max {
+            return failed(Failure::TooLarge);
+        }
+        cx.budget.copy(end.max(before.len()));
+        let mut value = before.to_vec();
+        // As in Redis, the string grows even if nothing is written.
+        value.resize(end.max(before.len()), 0);
+        let outcomes = parts(inputs).map(|part| part.run(&mut value)).collect();
+        let change = if value == before {
+            KeyChange::None
+        } else {
+            KeyChange::put(Bytes::from(value), kept(entry, cx))
+        };
+        (Outcome::Many(outcomes), change)
+    });
 
 /// What is done to an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

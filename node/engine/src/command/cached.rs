@@ -223,8 +223,9 @@ impl<'a> Stored<'a> {
 }
 
 /// The entry without its claim. → `Nil`, or `Many` of its freshness (two `Int`s) and its value
-static READ: Procedure =
-    procedure(96, "cache-read", Kind::String, (0, 0), values).on_entry(|_, entry, cx| {
+static READ: Procedure = procedure(96, "cache-read", Kind::String, (0, 0))
+    .costs(values)
+    .on_entry(|_, entry, cx| {
         let found = entry.map(|entry| {
             let freshness = Stored::of(entry.value()).freshness(now(cx));
             Outcome::Many(shown(freshness, entry))
@@ -236,15 +237,14 @@ static READ: Procedure =
 /// fresh for more than so many milliseconds. With a third number other than 0, it only renews. →
 /// `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of the value, if there is
 /// one
-pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, (3, 1), |inputs| {
-    Footprint {
+pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, (3, 1))
+    .costs(|inputs| Footprint {
         answers_value: true,
         given: Given::one(&inputs.bytes[0]),
         stores: CLAIM_BYTES,
         ..WRITES
-    }
-})
-.on_entry(claim);
+    })
+    .on_entry(claim);
 
 fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[lease, ahead, renews], id) = (&inputs.numbers[..], &inputs.bytes[0]) else {
@@ -309,15 +309,14 @@ fn claim(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, K
 /// Stores a value: with an id, only if the entry is claimed with it. The numbers are the times of
 /// the entry in milliseconds, and 1 if there is nothing to load; the bytes are the id (empty: store
 /// in any case), the tags and the value. → `Int` 1 or 0
-static STORE: Procedure = procedure(98, "cache-store", Kind::String, (4, 3), |inputs| {
-    Footprint {
+static STORE: Procedure = procedure(98, "cache-store", Kind::String, (4, 3))
+    .costs(|inputs| Footprint {
         given: inputs.given(),
         stores: TIMES_BYTES + inputs.bytes[1].len() + inputs.bytes[2].len(),
         ..WRITES
-    }
-})
-.told_as("set")
-.on_entry(store);
+    })
+    .told_as("set")
+    .on_entry(store);
 
 fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[fresh, stale, kept, is_none], [id, tags, body]) =
@@ -355,32 +354,31 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, K
 
 /// Gives up the claim with this id. If there was a value before it, that one is served for so many
 /// milliseconds more, until the next caller loads. → `Int` 1 or 0
-static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1), |inputs| {
-    Footprint {
+static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1))
+    .costs(|inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
         ..WRITES
-    }
-})
-.on_entry(|inputs, entry, cx| {
-    let (hold, id) = (inputs.numbers[0].max(0), &inputs.bytes[0]);
-    match entry.map(|entry| (entry, Stored::of(entry.value()))) {
-        Some((_, Stored::Claimed(claim, None))) if claim.id == &id[..] => {
-            (Outcome::Int(1), KeyChange::Delete)
-        }
-        Some((entry, Stored::Claimed(claim, Some(cached)))) if claim.id == &id[..] => {
-            let until = now(cx).saturating_add(hold);
-            let mut value = cached.whole.to_vec();
-            let times = [cached.fresh_until, cached.served_until];
-            let places = value[cached.times..].chunks_exact_mut(8);
-            for (place, time) in places.zip(times) {
-                place.copy_from_slice(&time.max(until).to_le_bytes());
+    })
+    .on_entry(|inputs, entry, cx| {
+        let (hold, id) = (inputs.numbers[0].max(0), &inputs.bytes[0]);
+        match entry.map(|entry| (entry, Stored::of(entry.value()))) {
+            Some((_, Stored::Claimed(claim, None))) if claim.id == &id[..] => {
+                (Outcome::Int(1), KeyChange::Delete)
             }
-            let change = KeyChange::put(value.into(), entry.deadline());
-            (Outcome::Int(1), change)
+            Some((entry, Stored::Claimed(claim, Some(cached)))) if claim.id == &id[..] => {
+                let until = now(cx).saturating_add(hold);
+                let mut value = cached.whole.to_vec();
+                let times = [cached.fresh_until, cached.served_until];
+                let places = value[cached.times..].chunks_exact_mut(8);
+                for (place, time) in places.zip(times) {
+                    place.copy_from_slice(&time.max(until).to_le_bytes());
+                }
+                let change = KeyChange::put(value.into(), entry.deadline());
+                (Outcome::Int(1), change)
+            }
+            _ => (Outcome::Int(0), KeyChange::None),
         }
-        _ => (Outcome::Int(0), KeyChange::None),
-    }
-});
+    });
 
 /// The present moment, in the time of stored values.
 fn now(cx: &RunContext) -> i64 {

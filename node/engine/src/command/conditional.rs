@@ -31,37 +31,38 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET_IF, &DELETE_IF, &DIGEST];
 
 /// Writes a value if the present one compares so with a given one, and answers with the old value
 /// or (0) only whether it did. → as `Set`
-static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2), |inputs| {
-    let get = inputs.numbers[3] != 0;
-    Footprint {
-        answers_value: get,
-        looks_up: get,
-        given: inputs.given(),
-        stores: inputs.bytes[0].len(),
-        ..WRITES
-    }
-})
-.told_as("set")
-.on_entry(|inputs, entry, cx| {
-    let [comparison, unit, ms, get] = inputs.numbers[..] else {
-        return (Outcome::Nil, KeyChange::None);
-    };
-    // The write has its condition from here on.
-    let condition = match (
-        is_met(comparison, entry, &inputs.bytes[1], cx.budget),
-        entry,
-    ) {
-        (true, _) => Condition::Always,
-        (false, Some(_)) => Condition::IfAbsent,
-        (false, None) => Condition::IfPresent,
-    };
-    let expiry = Expiry::of_numbers([unit, ms]);
-    set(entry, &inputs.bytes[0], condition, expiry, get != 0, cx)
-});
+static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2))
+    .costs(|inputs| {
+        let get = inputs.numbers[3] != 0;
+        Footprint {
+            answers_value: get,
+            looks_up: get,
+            given: inputs.given(),
+            stores: inputs.bytes[0].len(),
+            ..WRITES
+        }
+    })
+    .told_as("set")
+    .on_entry(|inputs, entry, cx| {
+        let [comparison, unit, ms, get] = inputs.numbers[..] else {
+            return (Outcome::Nil, KeyChange::None);
+        };
+        // The write has its condition from here on.
+        let condition = match (
+            is_met(comparison, entry, &inputs.bytes[1], cx.budget),
+            entry,
+        ) {
+            (true, _) => Condition::Always,
+            (false, Some(_)) => Condition::IfAbsent,
+            (false, None) => Condition::IfPresent,
+        };
+        let expiry = Expiry::of_numbers([unit, ms]);
+        set(entry, &inputs.bytes[0], condition, expiry, get != 0, cx)
+    });
 
 /// Deletes a key if its value compares so with a given one. → `Int` 1 or 0
-static DELETE_IF: Procedure =
-    procedure(45, "delete if", Kind::String, (1, 1), |inputs| Footprint {
+static DELETE_IF: Procedure = procedure(45, "delete if", Kind::String, (1, 1))
+    .costs(|inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
         ..WRITES
     })
@@ -75,8 +76,9 @@ static DELETE_IF: Procedure =
     });
 
 /// The digest of a value, which counts as large as the value. → `Bulk` or `Nil`
-static DIGEST: Procedure =
-    procedure(46, "digest", Kind::String, (0, 0), values).on_entry(|_, entry, cx| {
+static DIGEST: Procedure = procedure(46, "digest", Kind::String, (0, 0))
+    .costs(values)
+    .on_entry(|_, entry, cx| {
         let digest = entry.map(|entry| digest(entry.value(), cx.budget));
         let digest = digest.map(|digest| Outcome::Bulk(Value::from(digest.as_bytes())));
         (digest.unwrap_or(Outcome::Nil), KeyChange::None)

@@ -25,15 +25,14 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET];
 
 /// Writes a value with a token. The numbers are the token and the deadline. → `Int` 1, or 0: a
 /// higher token was seen
-static SET: Procedure = procedure(100, "fenced-set", Kind::String, (3, 1), |inputs| {
-    Footprint {
+static SET: Procedure = procedure(100, "fenced-set", Kind::String, (3, 1))
+    .costs(|inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),
         stores: HEAD + inputs.bytes[0].len(),
         ..WRITES
-    }
-})
-.told_as("set")
-.on_entry(run);
+    })
+    .told_as("set")
+    .on_entry(run);
 
 fn run(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let (&[token, unit, ms], value) = (&inputs.numbers[..], &inputs.bytes[0]) else {

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::command::action::field_deadline;
 use crate::command::operation::{Action, Expiry, Footprint};
-use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, reads, values};
+use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, values};
 use crate::store::collection::{self, Edit, Timing, View};
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
@@ -192,38 +192,40 @@ const WORDED_FLOAT: Shape = Shape::Worded(&Words {
 });
 
 /// The value of a field. → `Bulk` or `Nil`
-static GET: Procedure = procedure(7, "hash get", Kind::Hash, (0, 1), values)
+static GET: Procedure = procedure(7, "hash get", Kind::Hash, (0, 1))
+    .costs(values)
     .on_fields(|inputs, hash, _| (Some(value(hash.get(&inputs.bytes[0]))), Edit::None));
 
 /// The values of several fields. → `Many`
-static GET_SOME: Procedure =
-    procedure(8, "hash get some", Kind::Hash, (0, 1), values).on_fields(|inputs, hash, cx| {
-        match values_of(hash, &inputs.bytes[0], cx) {
+static GET_SOME: Procedure = procedure(8, "hash get some", Kind::Hash, (0, 1))
+    .costs(values)
+    .on_fields(
+        |inputs, hash, cx| match values_of(hash, &inputs.bytes[0], cx) {
             Some(values) => (Some(Outcome::Many(values)), Edit::None),
             None => TOO_LARGE,
-        }
-    });
+        },
+    );
 
 /// All fields and values. → `Bulk`, as a small hash is stored, or `Nil`; the first page of a large
 /// one if the caller reads it in pages
-pub(crate) static ALL: Procedure = procedure(9, "hash all", Kind::Hash, (1, 0), values);
+pub(crate) static ALL: Procedure = procedure(9, "hash all", Kind::Hash, (1, 0)).costs(values);
 
 /// How many fields there are. → `Int`
-static LENGTH: Procedure =
-    procedure(10, "hash length", Kind::Hash, (0, 0), reads).on_fields(length);
+static LENGTH: Procedure = procedure(10, "hash length", Kind::Hash, (0, 0)).on_fields(length);
 
 /// How long the value of a field is. → `Int`
-static VALUE_LENGTH: Procedure = procedure(11, "hash value length", Kind::Hash, (0, 1), reads)
-    .on_fields(|inputs, hash, _| {
+static VALUE_LENGTH: Procedure =
+    procedure(11, "hash value length", Kind::Hash, (0, 1)).on_fields(|inputs, hash, _| {
         let found = hash.get(&inputs.bytes[0]);
         (Some(count(found.map_or(0, <[u8]>::len))), Edit::None)
     });
 
 /// Whether there is a field. → `Int`
-static HAS: Procedure = procedure(12, "hash has", Kind::Hash, (0, 1), reads).on_fields(has);
+static HAS: Procedure = procedure(12, "hash has", Kind::Hash, (0, 1)).on_fields(has);
 
 /// Sets fields; or (1) only if the first of them is absent. → `Int`, how many are new
-static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1), writes)
+static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1))
+    .costs(writes)
     .told_as("hset")
     .on_fields(|inputs, hash, _| {
         let given = pairs(inputs);
@@ -237,12 +239,14 @@ static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1), writes)
     });
 
 /// Deletes fields. → `Int`, how many there were
-static DELETE: Procedure = procedure(14, "hash delete", Kind::Hash, (0, 1), writes)
+static DELETE: Procedure = procedure(14, "hash delete", Kind::Hash, (0, 1))
+    .costs(writes)
     .told_as("hdel")
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Adds to the integer of a field. → `Int`
-static ADD: Procedure = procedure(15, "hash add", Kind::Hash, (1, 1), writes)
+static ADD: Procedure = procedure(15, "hash add", Kind::Hash, (1, 1))
+    .costs(writes)
     .told_as("hincrby")
     .on_fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
@@ -257,7 +261,8 @@ static ADD: Procedure = procedure(15, "hash add", Kind::Hash, (1, 1), writes)
     });
 
 /// Adds to the decimal number of a field, whose addend is a text. → `Bulk`
-static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2), writes)
+static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2))
+    .costs(writes)
     .told_as("hincrbyfloat")
     .on_fields(|inputs, hash, _| {
         let field = &inputs.bytes[0];
@@ -279,21 +284,22 @@ static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2)
 /// So many random fields, with (1) or without their values, drawn from this seed. A negative number
 /// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
 /// or `Nil`: the key is absent
-static RANDOM: Procedure =
-    procedure(17, "hash random", Kind::Hash, (3, 0), values).on_fields(random);
+static RANDOM: Procedure = procedure(17, "hash random", Kind::Hash, (3, 0))
+    .costs(values)
+    .on_fields(random);
 
 /// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
 /// `Keys`
-static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1), values).on_fields(scan);
+static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1))
+    .costs(values)
+    .on_fields(scan);
 
 /// The values of several fields, which are deleted. → `Many`
-static GET_AND_DELETE: Procedure =
-    procedure(19, "hash get and delete", Kind::Hash, (0, 1), |inputs| {
-        Footprint {
-            answers_value: true,
-            looks_up: true,
-            ..writes(inputs)
-        }
+static GET_AND_DELETE: Procedure = procedure(19, "hash get and delete", Kind::Hash, (0, 1))
+    .costs(|inputs| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..writes(inputs)
     })
     .told_as("hdel")
     .on_fields(|inputs, hash, cx| {
@@ -313,7 +319,8 @@ static GET_AND_DELETE: Procedure =
 
 /// Gives fields a deadline, as `expiry_of` two numbers says, under a condition of the third. →
 /// `Many`: 1 done, 0 the condition is not met, 2 deleted because the time is past, -2 no such field
-static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1), dates)
+static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1))
+    .costs(dates)
     .told_as("hexpire")
     .on_fields(|inputs, hash, cx| {
         let deadline = field_deadline(expiry_of(inputs), cx);
@@ -342,7 +349,7 @@ static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1), date
 /// When fields expire: how long from now (0), or the wall time (1), in units of so many
 /// milliseconds. → `Many`: -1 never, -2 no such field
 static TIME: Procedure =
-    procedure(21, "hash time", Kind::Hash, (2, 1), reads).on_fields(|inputs, hash, cx| {
+    procedure(21, "hash time", Kind::Hash, (2, 1)).on_fields(|inputs, hash, cx| {
         let (wall, unit) = (inputs.numbers[0] == 1, inputs.numbers[1].max(1));
         let time = |field| match hash.dated(field) {
             None => -2,
@@ -362,7 +369,8 @@ static TIME: Procedure =
     });
 
 /// Takes the deadlines of fields away. → `Many`: 1 done, -1 it had none, -2 no such field
-static PERSIST: Procedure = procedure(22, "hash persist", Kind::Hash, (0, 1), dates)
+static PERSIST: Procedure = procedure(22, "hash persist", Kind::Hash, (0, 1))
+    .costs(dates)
     .told_as("hpersist")
     .on_fields(|inputs, hash, _| {
         let (mut outcomes, mut fields) = (Vec::new(), BTreeSet::new());
@@ -379,31 +387,31 @@ static PERSIST: Procedure = procedure(22, "hash persist", Kind::Hash, (0, 1), da
     });
 
 /// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). → `Many`
-static GET_AND_DATE: Procedure = procedure(23, "hash get and date", Kind::Hash, (2, 1), |inputs| {
-    Footprint {
+static GET_AND_DATE: Procedure = procedure(23, "hash get and date", Kind::Hash, (2, 1))
+    .costs(|inputs| Footprint {
         answers_value: true,
         looks_up: true,
         ..dates(inputs)
-    }
-})
-.told_as("hexpire")
-.on_fields(|inputs, hash, cx| {
-    let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
-        return TOO_LARGE;
-    };
-    let fields = || Items(&inputs.bytes[0]);
-    let expiry = expiry_of(inputs);
-    let edit = match field_deadline(expiry, cx) {
-        _ if expiry == Expiry::Keep => Edit::None,
-        Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
-        None => Edit::Delete(fields().collect()),
-    };
-    (Some(Outcome::Many(values)), edit)
-});
+    })
+    .told_as("hexpire")
+    .on_fields(|inputs, hash, cx| {
+        let Some(values) = values_of(hash, &inputs.bytes[0], cx) else {
+            return TOO_LARGE;
+        };
+        let fields = || Items(&inputs.bytes[0]);
+        let expiry = expiry_of(inputs);
+        let edit = match field_deadline(expiry, cx) {
+            _ if expiry == Expiry::Keep => Edit::None,
+            Some(at) => Edit::Date(fields().map(|field| (field, at)).collect()),
+            None => Edit::Delete(fields().collect()),
+        };
+        (Some(Outcome::Many(values)), edit)
+    });
 
 /// Sets fields if (1) none of them exists, or (2) all of them do, with a deadline as the other two
 /// numbers say (see `expiry_of`). → `Int`, whether it did
-static SET_AND_DATE: Procedure = procedure(24, "hash set and date", Kind::Hash, (3, 1), writes)
+static SET_AND_DATE: Procedure = procedure(24, "hash set and date", Kind::Hash, (3, 1))
+    .costs(writes)
     .told_as("hset")
     .on_fields(|inputs, hash, cx| {
         let given = pairs(inputs);

@@ -38,16 +38,17 @@ const TEXT_BYTES: usize = 64;
 
 /// Adds to a number. A sum that is out of bounds is not written, or the bound is written in its
 /// place. → `Many` of the value and of what was added: `Int`s, or `Bulk`s of decimal numbers
-static INCREASE: Procedure = procedure(47, "increase", Kind::String, (8, 3), |inputs| Footprint {
-    given: inputs.given(),
-    stores: TEXT_BYTES,
-    ..WRITES
-})
-.told_as("incrby")
-.on_entry(|inputs, entry, cx| match inputs.numbers[0] {
-    0 => whole(inputs, entry, cx),
-    _ => decimal(inputs, entry, cx),
-});
+static INCREASE: Procedure = procedure(47, "increase", Kind::String, (8, 3))
+    .costs(|inputs| Footprint {
+        given: inputs.given(),
+        stores: TEXT_BYTES,
+        ..WRITES
+    })
+    .told_as("incrby")
+    .on_entry(|inputs, entry, cx| match inputs.numbers[0] {
+        0 => whole(inputs, entry, cx),
+        _ => decimal(inputs, entry, cx),
+    });
 
 fn whole(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let [_, by, lower, upper, saturates, ..] = inputs.numbers[..] else {

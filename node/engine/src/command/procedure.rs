@@ -44,14 +44,12 @@ pub(crate) struct Procedure {
 }
 
 /// A procedure of this number and name, for keys that hold this kind. It takes so many numbers and
-/// so many runs of bytes, and may do and cost this. Unless it is given something else to do, it
-/// reads all of a collection.
+/// so many runs of bytes. Unless it is said otherwise, it reads all of a collection.
 pub(super) const fn procedure(
     number: u16,
     name: &'static str,
     kind: Kind,
     takes: (usize, usize),
-    footprint: fn(&Inputs) -> Footprint,
 ) -> Procedure {
     Procedure {
         number,
@@ -59,12 +57,18 @@ pub(super) const fn procedure(
         kind,
         event: None,
         takes,
-        footprint,
+        footprint: reads,
         run: Run::All,
     }
 }
 
 impl Procedure {
+    /// What it may do and cost.
+    pub(super) const fn costs(mut self, footprint: fn(&Inputs) -> Footprint) -> Self {
+        self.footprint = footprint;
+        self
+    }
+
     /// Subscribers of Redis are told of its writes by an event of this name.
     pub(super) const fn told_as(mut self, event: &'static str) -> Self {
         self.event = Some(event);
@@ -244,8 +248,8 @@ pub(crate) const VALUES: Footprint = Footprint {
     ..READS
 };
 
-/// The same, as most procedures that read give it.
-pub(super) fn reads(_: &Inputs) -> Footprint {
+/// The same, as procedures give it.
+fn reads(_: &Inputs) -> Footprint {
     READS
 }
 
@@ -399,7 +403,15 @@ impl ProcedureCall {
             Called::One(Procedure { kind, .. }) if kind.level() > cx.level => {
                 failed(Failure::OldMembers)
             }
-            Called::One(procedure) => procedure.run.of(&self.inputs, (procedure.kind, found), cx),
+            Called::One(procedure) => {
+                let done = procedure.run.of(&self.inputs, (procedure.kind, found), cx);
+                let keeps = done.1 == KeyChange::None || self.footprint().writes;
+                debug_assert!(
+                    keeps,
+                    "{procedure:?} changes its key and says that it reads"
+                );
+                done
+            }
             // One entry is not all that it needs.
             Called::Several(_) => failed(Failure::CrossPartition),
         }

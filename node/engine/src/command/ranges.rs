@@ -5,7 +5,7 @@ use super::{
 };
 use crate::command::action::failed;
 use crate::command::operation::{Action, Footprint, Given};
-use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure, reads};
+use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure};
 use crate::store::change::KeyChange;
 use crate::store::run_context::{RunContext, kept};
 use crate::value::entry::Entry;
@@ -55,38 +55,40 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 ];
 
 /// The part of a string from one place up to and including another. → `Bulk`
-static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0), |_| Footprint {
-    answers_value: true,
-    ..READS
-})
-.on_entry(|inputs, entry, _| {
-    let value = entry.map_or(&[][..], Entry::value);
-    let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
-    let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
-    (Outcome::Bulk(Value::from(part)), KeyChange::None)
-});
+static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0))
+    .costs(|_| Footprint {
+        answers_value: true,
+        ..READS
+    })
+    .on_entry(|inputs, entry, _| {
+        let value = entry.map_or(&[][..], Entry::value);
+        let within = within(value.len(), (inputs.numbers[0], inputs.numbers[1]));
+        let part = within.map_or(&[][..], |(first, last)| &value[first..=last]);
+        (Outcome::Bulk(Value::from(part)), KeyChange::None)
+    });
 
 /// Overwrites a string from a place on. → `Int`, the length
-static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1), |inputs| Footprint {
-    given: Given::one(&inputs.bytes[0]),
-    ..writes(end_of(inputs))
-})
-.told_as("setrange")
-.on_entry(|inputs, entry, cx| {
-    let part = &inputs.bytes[0];
-    let end = end_of(inputs);
-    if part.is_empty() {
-        return (count(entry.map_or(0, |e| e.value().len())), KeyChange::None);
-    }
-    overwrite(entry, cx, end, |value| {
-        value[end - part.len()..end].copy_from_slice(part);
-        count(value.len())
+static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1))
+    .costs(|inputs| Footprint {
+        given: Given::one(&inputs.bytes[0]),
+        ..writes(end_of(inputs))
     })
-});
+    .told_as("setrange")
+    .on_entry(|inputs, entry, cx| {
+        let part = &inputs.bytes[0];
+        let end = end_of(inputs);
+        if part.is_empty() {
+            return (count(entry.map_or(0, |e| e.value().len())), KeyChange::None);
+        }
+        overwrite(entry, cx, end, |value| {
+            value[end - part.len()..end].copy_from_slice(part);
+            count(value.len())
+        })
+    });
 
 /// The bit at a place. → `Int`
 static GET_BIT: Procedure =
-    procedure(3, "get bit", Kind::String, (1, 0), reads).on_entry(|inputs, entry, _| {
+    procedure(3, "get bit", Kind::String, (1, 0)).on_entry(|inputs, entry, _| {
         let (byte, mask) = place_of_bit(inputs.numbers[0]);
         let found = entry.and_then(|e| e.value().get(byte));
         let set = found.is_some_and(|found| found & mask != 0);
@@ -94,27 +96,26 @@ static GET_BIT: Procedure =
     });
 
 /// Sets or clears the bit at a place. → `Int`, the bit before
-static SET_BIT: Procedure = procedure(4, "set bit", Kind::String, (2, 0), |inputs| {
-    writes(place_of_bit(inputs.numbers[0]).0 + 1)
-})
-.told_as("setbit")
-.on_entry(|inputs, entry, cx| {
-    let (byte, mask) = place_of_bit(inputs.numbers[0]);
-    overwrite(entry, cx, byte + 1, |value| {
-        let before = value[byte] & mask != 0;
-        if inputs.numbers[1] == 0 {
-            value[byte] &= !mask;
-        } else {
-            value[byte] |= mask;
-        }
-        Outcome::Int(i64::from(before))
-    })
-});
+static SET_BIT: Procedure = procedure(4, "set bit", Kind::String, (2, 0))
+    .costs(|inputs| writes(place_of_bit(inputs.numbers[0]).0 + 1))
+    .told_as("setbit")
+    .on_entry(|inputs, entry, cx| {
+        let (byte, mask) = place_of_bit(inputs.numbers[0]);
+        overwrite(entry, cx, byte + 1, |value| {
+            let before = value[byte] & mask != 0;
+            if inputs.numbers[1] == 0 {
+                value[byte] &= !mask;
+            } else {
+                value[byte] |= mask;
+            }
+            Outcome::Int(i64::from(before))
+        })
+    });
 
 /// How many bits are set from one place up to and including another, in bytes or (1) in bits. →
 /// `Int`
 static BIT_COUNT: Procedure =
-    procedure(5, "bit count", Kind::String, (3, 0), reads).on_entry(|inputs, entry, cx| {
+    procedure(5, "bit count", Kind::String, (3, 0)).on_entry(|inputs, entry, cx| {
         let value = entry.map_or(&[][..], Entry::value);
         let range = (inputs.numbers[0], inputs.numbers[1]);
         let Some((first, last)) = bits_within(value, range, inputs.numbers[2], within) else {
@@ -132,8 +133,8 @@ static BIT_COUNT: Procedure =
 
 /// The place of the first bit of this kind within a range in bytes or (1) in bits, whose end was
 /// given or not (0). → `Int`, -1: there is none
-static BIT_POSITION: Procedure = procedure(6, "bit position", Kind::String, (5, 0), reads)
-    .on_entry(|inputs, entry, cx| {
+static BIT_POSITION: Procedure =
+    procedure(6, "bit position", Kind::String, (5, 0)).on_entry(|inputs, entry, cx| {
         let [wanted, first, last, unit, end_given] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint, Given};
 use crate::command::procedure::{
-    Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure, reads, values,
+    Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure, values,
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
@@ -127,7 +127,8 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 120;
 
 /// Adds members. → `Int`, how many are new
-static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1), writes)
+static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
+    .costs(writes)
     .told_as("sadd")
     .on_fields(|inputs, set, _| {
         let given = Pairs::of(&inputs.bytes[0], false);
@@ -140,64 +141,67 @@ static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1), writes)
     });
 
 /// Removes members. → `Int`, how many there were
-static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1), writes)
+static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1))
+    .costs(writes)
     .told_as("srem")
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Whether there is a member. → `Int`
-static HAS: Procedure = procedure(NUMBER + 2, "set has", Kind::Set, (0, 1), reads).on_fields(has);
+static HAS: Procedure = procedure(NUMBER + 2, "set has", Kind::Set, (0, 1)).on_fields(has);
 
 /// Which of several members there are. → `Many` of `Int`
-static HAS_SOME: Procedure = procedure(NUMBER + 3, "set has some", Kind::Set, (0, 1), reads)
-    .on_fields(|inputs, set, _| {
+static HAS_SOME: Procedure =
+    procedure(NUMBER + 3, "set has some", Kind::Set, (0, 1)).on_fields(|inputs, set, _| {
         let is_there = |member| Outcome::Int(i64::from(set.get(member).is_some()));
         let all = Items(&inputs.bytes[0]).map(is_there).collect();
         (Some(Outcome::Many(all)), Edit::None)
     });
 
 /// All members.
-static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0), values);
+static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0)).costs(values);
 
 /// How many members there are. → `Int`
-static LENGTH: Procedure =
-    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0), reads).on_fields(length);
+static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or so many → `Bulk`, all
 /// in one run of bytes
-static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0), |_| Footprint {
-    answers_value: true,
-    looks_up: true,
-    ..WRITES
-})
-.told_as("spop")
-.on_fields(|inputs, set, cx| {
-    let [wanted, seed] = inputs.numbers[..] else {
-        return failed(Failure::NotAnInteger);
-    };
-    let (one, mut taken, mut bytes) = (wanted < 0, Vec::new(), 0);
-    let fits = draw(set, if one { 1 } else { wanted }, seed, |(member, _)| {
-        bytes += member.len() + ITEM_OVERHEAD;
-        taken.push(member);
-        bytes <= collection::answer_max(cx)
+static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
+    .costs(|_| Footprint {
+        answers_value: true,
+        looks_up: true,
+        ..WRITES
+    })
+    .told_as("spop")
+    .on_fields(|inputs, set, cx| {
+        let [wanted, seed] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
+        };
+        let (one, mut taken, mut bytes) = (wanted < 0, Vec::new(), 0);
+        let fits = draw(set, if one { 1 } else { wanted }, seed, |(member, _)| {
+            bytes += member.len() + ITEM_OVERHEAD;
+            taken.push(member);
+            bytes <= collection::answer_max(cx)
+        });
+        if !fits {
+            return TOO_LARGE;
+        }
+        let outcome = match taken.first() {
+            None if one => Outcome::Nil,
+            Some(member) if one => Outcome::Bulk(Value::from(*member)),
+            _ => Outcome::Bulk(Value::from(&*packed(taken.iter().copied()))),
+        };
+        (Some(outcome), Edit::Delete(taken))
     });
-    if !fits {
-        return TOO_LARGE;
-    }
-    let outcome = match taken.first() {
-        None if one => Outcome::Nil,
-        Some(member) if one => Outcome::Bulk(Value::from(*member)),
-        _ => Outcome::Bulk(Value::from(&*packed(taken.iter().copied()))),
-    };
-    (Some(outcome), Edit::Delete(taken))
-});
 
 /// Random members: see [`random`].
-static RANDOM: Procedure =
-    procedure(NUMBER + 7, "set random", Kind::Set, (3, 0), values).on_fields(random);
+static RANDOM: Procedure = procedure(NUMBER + 7, "set random", Kind::Set, (3, 0))
+    .costs(values)
+    .on_fields(random);
 
 /// Members from a place on: see [`scan`].
-static SCAN: Procedure =
-    procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1), values).on_fields(scan);
+static SCAN: Procedure = procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1))
+    .costs(values)
+    .on_fields(scan);
 
 /// Moves a member to another set. The runs are its key, and the member. → `Int` 1 or 0
 static MOVE: Joint = Joint {

@@ -109,10 +109,9 @@ impl TokenBucket {
 
 /// Takes tokens: the capacity, the refill, its period, and the cost. → `Many` of `Int`s, as
 /// `Decision` says
-pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (4, 0), |_| {
-    writes(STATE_BYTES)
-})
-.on_entry(take);
+pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (4, 0))
+    .costs(|_| writes(STATE_BYTES))
+    .on_entry(take);
 
 fn take(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
     let natural = |at: usize| inputs.numbers.get(at).and_then(|n| u64::try_from(*n).ok());

@@ -3,7 +3,7 @@
 use super::layout::{self, Reader, StateKind};
 use super::{Acquired, MS_MAX, Owner, many, number, writes};
 use crate::command::action::failed;
-use crate::command::procedure::{Inputs, Procedure, procedure, reads};
+use crate::command::procedure::{Inputs, Procedure, procedure};
 use crate::mutant::{self, broken};
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
@@ -27,53 +27,52 @@ const WAITER_BYTES: usize = 20;
 
 /// Asks for a permit: the owner, the number of permits, the time to live and the wait. → `Many` of
 /// `Int`s, as `Acquired` says
-pub(crate) static ACQUIRE: Procedure = procedure(60, "acquire", Kind::String, (5, 0), |_| {
-    writes(HOLDER_BYTES)
-})
-.on_entry(|inputs, entry, cx| {
-    let [high, low, permits, ttl, wait] = inputs.numbers[..] else {
-        return failed(Failure::NotAnInteger);
-    };
-    let same = permits >= SAME;
-    let permits = u16::try_from(permits % SAME).ok();
-    let permits = permits.and_then(super::Permits::new);
-    let (Some(permits), Some(ttl), Some(wait)) = (permits, ms(ttl), ms(wait)) else {
-        return failed(Failure::NotAnInteger);
-    };
-    change(entry, cx, |state| {
-        let ask = Ask {
-            owner: Owner::of_numbers([high, low]),
-            permits: permits.count(),
-            same,
-            until: cx.clock.saturating_add(ttl.max(1)),
-            wait,
+pub(crate) static ACQUIRE: Procedure = procedure(60, "acquire", Kind::String, (5, 0))
+    .costs(|_| writes(HOLDER_BYTES))
+    .on_entry(|inputs, entry, cx| {
+        let [high, low, permits, ttl, wait] = inputs.numbers[..] else {
+            return failed(Failure::NotAnInteger);
         };
-        state.acquire(ask, cx).into_outcome()
-    })
-});
+        let same = permits >= SAME;
+        let permits = u16::try_from(permits % SAME).ok();
+        let permits = permits.and_then(super::Permits::new);
+        let (Some(permits), Some(ttl), Some(wait)) = (permits, ms(ttl), ms(wait)) else {
+            return failed(Failure::NotAnInteger);
+        };
+        change(entry, cx, |state| {
+            let ask = Ask {
+                owner: Owner::of_numbers([high, low]),
+                permits: permits.count(),
+                same,
+                until: cx.clock.saturating_add(ttl.max(1)),
+                wait,
+            };
+            state.acquire(ask, cx).into_outcome()
+        })
+    });
 
 /// Makes a permit last longer: its owner, its token and the time to live. → `Int`, how long, or
 /// `Nil`: it is lost
-pub(super) static RENEW: Procedure =
-    procedure(61, "renew", Kind::String, (4, 0), |_| writes(HOLDER_BYTES)).on_entry(
-        |inputs, entry, cx| {
-            let (Some((owner, token)), Some(ttl)) = (held(inputs), ms(inputs.numbers[3])) else {
-                return failed(Failure::NotAnInteger);
-            };
-            change(entry, cx, |state| {
-                let until = cx.clock.saturating_add(ttl.max(1));
-                let mut holders = state.holders.iter_mut();
-                match holders.find(|holder| (holder.owner, holder.token) == (owner, token)) {
-                    Some(holder) => Outcome::Int(number(holder.renew(until) - cx.clock)),
-                    None => Outcome::Nil,
-                }
-            })
-        },
-    );
+pub(super) static RENEW: Procedure = procedure(61, "renew", Kind::String, (4, 0))
+    .costs(|_| writes(HOLDER_BYTES))
+    .on_entry(|inputs, entry, cx| {
+        let (Some((owner, token)), Some(ttl)) = (held(inputs), ms(inputs.numbers[3])) else {
+            return failed(Failure::NotAnInteger);
+        };
+        change(entry, cx, |state| {
+            let until = cx.clock.saturating_add(ttl.max(1));
+            let mut holders = state.holders.iter_mut();
+            match holders.find(|holder| (holder.owner, holder.token) == (owner, token)) {
+                Some(holder) => Outcome::Int(number(holder.renew(until) - cx.clock)),
+                None => Outcome::Nil,
+            }
+        })
+    });
 
 /// Gives a permit back: its owner and its token. → `Int` 1 or 0
-pub(super) static RELEASE: Procedure =
-    procedure(62, "release", Kind::String, (3, 0), |_| writes(0)).on_entry(|inputs, entry, cx| {
+pub(super) static RELEASE: Procedure = procedure(62, "release", Kind::String, (3, 0))
+    .costs(|_| writes(0))
+    .on_entry(|inputs, entry, cx| {
         let Some((owner, token)) = held(inputs) else {
             return failed(Failure::NotAnInteger);
         };
@@ -86,7 +85,8 @@ pub(super) static RELEASE: Procedure =
     });
 
 /// Gives up an owner's place in line, and a permit that the owner did not hear of. → `Int` 1 or 0
-pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 0), |_| writes(0))
+pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 0))
+    .costs(|_| writes(0))
     .on_entry(|inputs, entry, cx| {
         let owner = Owner::of_numbers([inputs.numbers[0], inputs.numbers[1]]);
         change(entry, cx, |state| {
@@ -99,7 +99,7 @@ pub(super) static CANCEL: Procedure = procedure(63, "cancel", Kind::String, (2, 
     });
 
 /// Reads the state. → `Many` of `Int`s: holders, waiters, and the last token or 0
-pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0), reads)
+pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::String, (0, 0))
     .on_entry(|_, entry, cx| {
         read(entry, cx, |state| {
             let waiters = state.waiters.len() + cx.waiting;
@@ -109,8 +109,8 @@ pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::Strin
     });
 
 /// Whether an owner would get a permit of so many if it asked. → `Int` 1 or 0
-pub(super) static TURN: Procedure = procedure(67, "is it the turn", Kind::String, (3, 0), reads)
-    .on_entry(|inputs, entry, cx| {
+pub(super) static TURN: Procedure =
+    procedure(67, "is it the turn", Kind::String, (3, 0)).on_entry(|inputs, entry, cx| {
         let [high, low, permits] = inputs.numbers[..] else {
             return failed(Failure::NotAnInteger);
         };

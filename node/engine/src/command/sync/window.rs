@@ -124,10 +124,8 @@ impl SlidingWindow {
 
 /// Counts within a window: the limit, the window, and the cost. → `Many` of `Int`s, as `Decision`
 /// says
-pub(super) static COUNT: Procedure =
-    procedure(66, "count in a window", Kind::String, (3, 0), |_| {
-        writes(STATE_BYTES)
-    })
+pub(super) static COUNT: Procedure = procedure(66, "count in a window", Kind::String, (3, 0))
+    .costs(|_| writes(STATE_BYTES))
     .on_entry(count);
 
 fn count(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, KeyChange) {
