@@ -126,7 +126,7 @@ impl Builder {
     ///
     /// A node needs the member's secret. A client takes the client's, which opens data and nothing
     /// else, or the member's. From a phrase, the start derives a key with argon2id: that takes 64
-    /// MiB and some tenths of a second, once per process.
+    /// MiB and some tenths of a second, once per process, and the feature `phrases`.
     pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
         self.options.secret = Some(secret.as_ref().to_vec());
         self

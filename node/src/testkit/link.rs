@@ -1,9 +1,8 @@
 //! One direction between two nodes: what happens to each datagram on it. A machine without I/O: the
 //! relay passes it datagrams and the time, and carries out its decisions.
 
-use rand::Rng;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 use std::time::{Duration, Instant};
 
 /// How long a datagram is held back so that later ones overtake it.

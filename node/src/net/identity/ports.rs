@@ -236,10 +236,7 @@ fn load(identity: &Identity, wanted: &Wanted) -> Result<LoadedPorts, IdentityErr
     let ends = chain.iter().filter_map(end_of).min();
     let (provider, versions) = match wanted.min {
         TlsMin::V13 => (provider(), vec![&rustls::version::TLS13]),
-        TlsMin::V12 => (
-            provider_of_tls12(),
-            vec![&rustls::version::TLS13, &rustls::version::TLS12],
-        ),
+        TlsMin::V12 => (provider_of_tls12(), rustls::ALL_VERSIONS.to_vec()),
     };
     let clients: Arc<dyn ClientCertVerifier> = match &wanted.client_ca {
         None => WebPkiClientVerifier::no_client_auth(),

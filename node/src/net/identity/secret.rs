@@ -23,10 +23,11 @@
 //! digits and base64 of 32 bytes are M itself. Everything else is a phrase, from which argon2id
 //! makes M, so that guessing costs memory and time.
 
+mod phrase;
+
 use super::authority::former_token;
 use crate::files::read_bytes;
 use crate::hex::hex;
-use argon2::{Algorithm, Argon2, Params, Version};
 use base64::Engine;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::DecodePaddingMode;
@@ -36,7 +37,6 @@ use ring::signature::KeyPair as _;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -50,14 +50,6 @@ pub const LINES_MAX: usize = 8;
 const DIFFERENT_MIN: usize = SECRET_BYTES / 2;
 /// Bytes of a line, at most. More than this is no secret, but another file.
 const LINE_BYTES_MAX: usize = 4 << 10;
-
-/// Argon2id of a phrase: memory in KiB, passes and lanes. The second recommended option of RFC
-/// 9106, section 4, with one lane.
-pub const STRETCHING: (u32, u32, u32) = (64 << 10, 3, 1);
-/// The salt is fixed, because every node must derive the same from a phrase alone.
-const STRETCHING_SALT: &[u8] = b"doyen/2 phrase";
-/// Phrases whose stretching is remembered, at most: a process has few.
-const STRETCHED_MAX: usize = 64;
 
 const MEMBER: &str = "doyen-member-1";
 const CLIENT: &str = "doyen-client-1";
@@ -266,7 +258,7 @@ impl Line {
     fn member_secret(&self) -> Option<Secret> {
         match &self.0 {
             SecretKind::Member(secret) | SecretKind::Bytes { secret, .. } => Some(secret.clone()),
-            SecretKind::Phrase(text) => Some(stretched(&text.0)),
+            SecretKind::Phrase(text) => phrase::stretched(&text.0),
             SecretKind::Derived(..) => None,
         }
     }
@@ -447,7 +439,10 @@ impl Line {
         }
         let kept = SecretText(Zeroizing::new(text.to_vec()));
         let Some(bytes) = bytes_of(text) else {
-            return Ok(Self(SecretKind::Phrase(kept)));
+            return match phrase::ARE_BUILT {
+                true => Ok(Self(SecretKind::Phrase(kept))),
+                false => Err(SecretError::NoPhrases { number }),
+            };
         };
         // Of 32 random bytes, about 30 are different. (Fewer than 16 happen once in 10^19 secrets.)
         if bytes.iter().collect::<BTreeSet<_>>().len() < DIFFERENT_MIN {
@@ -605,6 +600,16 @@ pub enum SecretError {
         /// Its bytes.
         bytes: usize,
     },
+    /// The secret is a phrase, and the program is built without the feature `phrases`.
+    #[error(
+        "the secret in line {number} is a phrase, or damaged, and this program is built without \
+         phrases: make a secret with `doyen secret new --dir DIR`, or switch on the feature \
+         `phrases` of the crate `doyen`"
+    )]
+    NoPhrases {
+        /// The line, from 1.
+        number: usize,
+    },
     /// The bytes of the secret are not random.
     #[error(
         "the secret in line {number} repeats few bytes, so it is not random: make one with `doyen secret new --dir \
@@ -683,37 +688,6 @@ fn bytes_of(text: &[u8]) -> Option<Zeroizing<[u8; SECRET_BYTES]>> {
         }
     }
     None
-}
-
-/// Makes 32 bytes of a phrase, slowly. Once per process and phrase: the result is remembered.
-fn stretched(phrase: &[u8]) -> Secret {
-    /// Digests of phrases, and what became of them.
-    static KNOWN: Mutex<Vec<([u8; 32], Secret)>> = Mutex::new(Vec::new());
-    let mut digest = [0; 32];
-    digest.copy_from_slice(sha256(phrase).as_ref());
-    // Held while stretching, so that several threads do not each take the memory.
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, secret)) = known.iter().find(|(of, _)| *of == digest) {
-        return secret.clone();
-    }
-    let secret = stretch(phrase);
-    if known.len() == STRETCHED_MAX {
-        known.remove(0);
-    }
-    known.push((digest, secret.clone()));
-    secret
-}
-
-/// Argon2id with [`STRETCHING`].
-fn stretch(phrase: &[u8]) -> Secret {
-    let (memory, passes, lanes) = STRETCHING;
-    let mut out = Zeroizing::new([0; SECRET_BYTES]);
-    // The parameters are constants within argon2's bounds, and a line is far below its 4 GiB.
-    let params = Params::new(memory, passes, lanes, Some(SECRET_BYTES)).expect("valid parameters");
-    Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-        .hash_password_into(phrase, STRETCHING_SALT, out.as_mut())
-        .expect("a phrase and a salt of valid lengths");
-    Secret(out)
 }
 
 fn token_of(operator: &Secret) -> Zeroizing<String> {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::resp::command::table::{COMMANDS, Spec};
 use doyen_engine::command::NO_KEYS;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::rngs::ChaCha8Rng;
+use rand::{RngExt, SeedableRng};
 
 /// What nothing outside of its database may show to a user.
 const SECRETS: [&str; 3] = ["sesame", "topsecret", "hidden"];

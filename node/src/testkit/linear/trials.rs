@@ -5,10 +5,9 @@
 //! histories, and gets thousands of random ones.
 
 use super::*;
-use rand::Rng;
+use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::json;
 
 /// Histories on which both must agree, by their seeds.
