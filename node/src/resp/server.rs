@@ -5,28 +5,27 @@
 //! pass of the data thread's loop reads what the ready clients sent (`read`) and runs every whole
 //! command (`run`). Once the outcomes are handed out, it writes all answers (`write`).
 
+mod served;
+
 use super::RespContext;
-use super::budget::{Budget, STALLED_MAX};
+use super::budget::STALLED_MAX;
 use super::cluster;
 use super::common::{Seat, ThreadMessage};
 use super::door::Resp;
-use super::frame::Parser;
-use super::output::Output;
 use super::pubsub::hub::OVER_LIMIT;
 use super::ready::ReadyClients;
 use super::session::{Connection, PasswordJudging};
-use super::spilled::Spilled;
 use super::stream::ClientStream;
 use crate::address::canonical;
 use crate::data::door::{self, DoorSockets};
-use crate::net::{grow, keepalive};
+use crate::net::keepalive;
 use crate::seldom::{A_MINUTE, Seldom};
-use bytes::{Bytes, BytesMut};
-use doyen_gossip::Time;
+use bytes::BytesMut;
 use doyen_placement::MapId;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Interest, Registry, Token};
+use served::{ClientStep, ServedClient};
 use slab::Slab;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -35,37 +34,22 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Commands of one client in one pass. Each takes microseconds, so a pass stays far below the 5 ms
-/// that others may wait.
-const PASS_COMMANDS_MAX: usize = 256;
-/// Bytes of values handled for one client in one pass, about.
-const PASS_WORK_MAX: usize = 4 << 20;
 /// Commands of all clients in one pass, and about how many bytes of their values. Clients for which
 /// there was no time come first in the next pass.
 const PASS_ALL_COMMANDS_MAX: usize = 1024;
 const PASS_ALL_WORK_MAX: usize = 4 << 20;
 /// With this many commands, it pays to load the entries of their keys beforehand.
 const WARM_LEAST: usize = 3;
-/// The entries of longer keys are not loaded beforehand.
-const WARM_KEY_BYTES: usize = 512;
 /// Clients accepted in one pass.
 const PASS_ACCEPTS_MAX: usize = 64;
 /// Clients whose TLS handshake is continued in one pass. Each takes a tenth of a millisecond or
 /// two.
 const PASS_HANDSHAKES_MAX: usize = 8;
-/// About how many bytes all clients with more output than this are sent in one pass, so that others
-/// do not wait while megabytes are copied. It is a tenth of a millisecond's work. A lower limit
-/// would cost more, because each write wakes its reader. Clients for which there was no room come
-/// first in the next pass.
-const LARGE_OUTPUT: usize = 64 << 10;
+/// About how many bytes all clients with large outputs are sent in one pass, so that others do not
+/// wait while megabytes are copied. It is a tenth of a millisecond's work. A lower limit would cost
+/// more, because each write wakes its reader. Clients for which there was no room come first in the
+/// next pass.
 const PASS_LARGE_BYTES: usize = 512 << 10;
-/// The shared read buffer. If less room than this is left, it is not enough for one read.
-const SCRATCH_BYTES: usize = 64 << 10;
-const READ_BYTES_MIN: usize = 16 << 10;
-/// Most bytes of one read.
-const READ_BYTES_MAX: usize = 64 << 10;
-/// The same for a client that has not authenticated.
-const STRANGER_READ_BYTES_MAX: usize = 4 << 10;
 /// File descriptors that Redis clients leave for everything else, or a quarter of a small limit. So
 /// a node that is full of clients still answers HTTP.
 const FILES_KEPT: u64 = 64;
@@ -136,61 +120,6 @@ struct RespListener {
     cluster_port: bool,
     ready: bool,
     paused: Option<Instant>,
-}
-
-struct ServedClient {
-    id: u64,
-    connection: Rc<Connection>,
-    stream: ClientStream,
-    parser: Parser,
-    /// There may be something to read.
-    readable: bool,
-    /// The input must be read to its end, even if only the end is left.
-    ending: bool,
-    /// It may take output.
-    writable: bool,
-    /// Bytes that were read and not parsed yet.
-    input: BytesMut,
-    /// `input` is a part of the shared buffer.
-    borrowed: bool,
-    /// Commands that are parsed and not all run, the next one among them, and how many there are.
-    chunk: Bytes,
-    chunk_next: usize,
-    chunk_len: usize,
-    /// There may be whole commands in `input`.
-    unparsed: bool,
-    /// The text of a protocol error that follows the parsed commands.
-    error: Option<String>,
-    /// The client sends nothing more.
-    ended: bool,
-    /// Output on its way to the client.
-    output: Output,
-    spill: Spilled,
-    /// Since when more output waits than the soft limit allows.
-    over_since: Option<Time>,
-    budget: Rc<Budget>,
-    /// It is among those whose passwords are judged later.
-    judged_later: bool,
-    /// The connection was closed in order: it does not count any more, and further input is
-    /// dropped.
-    lingers: bool,
-    /// Its place among the allowed clients, as long as it counts.
-    seat: Option<Seat>,
-}
-
-/// What a client does after its turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ClientStep {
-    /// It waits for its socket, or for outcomes.
-    Wait,
-    /// It continues in the next pass.
-    Again,
-    /// It continues in the next pass and comes first, because there was no time for it in this one.
-    Left,
-    /// Everything is answered and written, and no more input is expected or wanted.
-    Finished,
-    /// The connection is gone.
-    Broken,
 }
 
 impl Clients {
@@ -807,44 +736,17 @@ impl Clients {
         )?;
         context.door.counters.connections += 1;
         let id = context.door.common.next_connection();
-        let (budget, now) = (context.door.budget.clone(), context.now());
         let connection = Connection::new(
             (id, at),
             cluster_port,
             (local, peer),
             &context.door.users.borrow(),
-            budget.clone(),
-            now,
+            context.door.budget.clone(),
+            context.now(),
         );
         context.door.connections.insert(id, connection.clone());
         let is_stranger = stream.is_handshaking() || !connection.is_authenticated();
-        entry.insert(ServedClient {
-            id,
-            connection,
-            stream,
-            parser: Parser::new(context.limits().value_bytes_max),
-            readable: true,
-            ending: false,
-            writable: true,
-            input: BytesMut::new(),
-            borrowed: false,
-            chunk: Bytes::new(),
-            chunk_next: 0,
-            chunk_len: 0,
-            unparsed: false,
-            error: None,
-            ended: false,
-            output: Output::default(),
-            spill: Spilled {
-                took_at: now,
-                ..Spilled::default()
-            },
-            over_since: None,
-            budget,
-            judged_later: false,
-            lingers: false,
-            seat: Some(seat),
-        });
+        entry.insert(ServedClient::new(context, id, connection, stream, seat));
         if is_stranger {
             self.strangers.push_back((at, id));
         }
@@ -908,348 +810,4 @@ fn files_max() -> u64 {
         .current
         .unwrap_or(u64::MAX);
     limit - FILES_KEPT.min(limit / 4)
-}
-
-impl ServedClient {
-    /// Parses what is there or can be read, unless parsed commands wait already. Returns how many
-    /// commands are ready to run.
-    fn prepare(&mut self, context: &mut RespContext, scratch: &mut BytesMut) -> usize {
-        {
-            let session = self.connection.session.borrow();
-            if self.lingers
-                || self.connection.expelled.get()
-                || session.closing
-                || session.is_blocked()
-            {
-                return 0;
-            }
-        }
-        if self.chunk_next >= self.chunk_len && (self.unparsed || self.read(context, scratch)) {
-            self.parse(context);
-        }
-        self.chunk_len - self.chunk_next
-    }
-
-    /// Keys of the parsed commands: the first argument of most commands is a key. The second one of
-    /// commands on hashes is mostly a field.
-    fn keys(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
-        let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
-        let keys = all.map(|args| {
-            let hash = matches!(args.get(0).first(), Some(b'h' | b'H'));
-            (args.get(1), if hash { args.get(2) } else { &[] })
-        });
-        keys.filter(|(key, field)| {
-            !key.is_empty() && key.len() <= WARM_KEY_BYTES && field.len() <= WARM_KEY_BYTES
-        })
-    }
-
-    /// Reads. True if there is something new to parse.
-    fn read(&mut self, context: &mut RespContext, scratch: &mut BytesMut) -> bool {
-        if self.ended || !self.readable || !self.connection.may_read(self.id, context.now()) {
-            return false;
-        }
-        if scratch.len() < READ_BYTES_MIN {
-            *scratch = BytesMut::zeroed(SCRATCH_BYTES);
-        }
-        let stranger = !self.connection.session.borrow().client.authenticated;
-        let room = scratch.len().min(if stranger {
-            STRANGER_READ_BYTES_MAX
-        } else {
-            READ_BYTES_MAX
-        });
-        let handshaking = self.stream.is_handshaking();
-        let read = self.stream.read(&mut scratch[..room]);
-        if handshaking
-            && !self.stream.is_handshaking()
-            && let Some(name) = self.stream.common_name()
-        {
-            let mut session = self.connection.session.borrow_mut();
-            session.client.recognize(context, name.as_bytes());
-        }
-        match read {
-            Ok(0) => {
-                self.ended = true;
-                false
-            }
-            Ok(read) => {
-                context.door.counters.input_bytes += read as u64;
-                // The read did not fill the buffer, so there was no more input. The poll announces
-                // further input, but not always the end.
-                self.readable = read == room || self.ending;
-                self.connection.heard_at.set(context.now());
-                let new = scratch.split_to(read);
-                if self.input.is_empty() {
-                    self.input = new;
-                    self.borrowed = true;
-                } else {
-                    self.own_input();
-                    grow::append(&mut self.input, &new);
-                }
-                self.unparsed = true;
-                true
-            }
-            Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                self.readable = false;
-                false
-            }
-            Err(e) if e.kind() == ErrorKind::Interrupted => false,
-            Err(e) => {
-                if handshaking && let Some(tls) = &context.door.tls {
-                    let from = self.connection.session.borrow().client.peer.ip();
-                    tls.handshake_failed(from, &e);
-                }
-                self.connection.expelled.set(true);
-                false
-            }
-        }
-    }
-
-    /// Writes what is ready, then decides what is next. `room` is how much large outputs may still
-    /// take of this pass.
-    fn output(&mut self, context: &mut RespContext, room: &mut usize) -> ClientStep {
-        if self.lingers {
-            return self.sink();
-        }
-        if self.connection.expelled.get() {
-            return ClientStep::Broken;
-        }
-        if self.writable && self.stream.wants_write() {
-            match self.stream.flush() {
-                Ok(()) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(_) => return ClientStep::Broken,
-            }
-        }
-        let (mut moved, mut unfinished) = (false, None);
-        loop {
-            if self.output.is_empty() {
-                if let Some(next) = self.spill.outputs.pop_front() {
-                    self.spill.bytes -= next.held();
-                    self.output = next;
-                    continue;
-                }
-                let mut session = self.connection.session.borrow_mut();
-                session.encode_ready();
-                context.count_errors(&mut session.replies.failed);
-                if session.replies.out.is_empty() {
-                    break;
-                }
-                std::mem::swap(&mut session.replies.out, &mut self.output);
-            }
-            if !self.writable {
-                break;
-            }
-            let large = self.output.len() > LARGE_OUTPUT;
-            if large && *room == 0 {
-                unfinished = Some(if moved {
-                    ClientStep::Again
-                } else {
-                    ClientStep::Left
-                });
-                break;
-            }
-            match self
-                .output
-                .write(&mut self.stream, if large { *room } else { LARGE_OUTPUT })
-            {
-                Ok((0, _)) => return ClientStep::Broken,
-                Ok((written, whole)) => {
-                    context.door.counters.output_bytes += written as u64;
-                    // If there is no more room, the system announces when there is some, so there
-                    // is no need to try.
-                    self.writable = self.stream.has_room(whole);
-                    if large {
-                        *room = room.saturating_sub(written);
-                    }
-                    moved = true;
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.writable = false,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return ClientStep::Broken,
-            }
-        }
-        if moved {
-            self.connection.moved_at.set(context.now());
-            (self.spill.took_at, self.spill.on) = (context.now(), false);
-        }
-        let commands_wait =
-            self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
-        let (blocked, answered, closing, more) = {
-            let mut session = self.connection.session.borrow_mut();
-            let more = self
-                .spill
-                .run(context.now(), &mut session, &self.output, &self.budget);
-            context.count_errors(&mut session.replies.failed);
-            let blocked = session.is_blocked();
-            // A client that has not authenticated sends no more than fits.
-            let unread = blocked && !self.writable && !self.output.is_empty();
-            self.spill.stuck =
-                unread && commands_wait && session.client.authenticated && !session.closing;
-            (blocked, session.is_answered(), session.closing, more)
-        };
-        if blocked && !self.writable && self.borrowed {
-            self.leave_room();
-        }
-        if more {
-            return ClientStep::Again;
-        }
-        if let Some(next) = unfinished {
-            return next;
-        }
-        let answered = answered && self.output.is_empty() && !self.stream.wants_write();
-        if closing {
-            return if answered {
-                ClientStep::Finished
-            } else {
-                ClientStep::Wait
-            };
-        }
-        if blocked {
-            return ClientStep::Wait;
-        }
-        if self.chunk_next < self.chunk_len || self.unparsed {
-            return ClientStep::Again;
-        }
-        if !self.ended && self.readable && self.connection.may_read(self.id, context.now()) {
-            return ClientStep::Again;
-        }
-        if answered && (self.ended || context.door.draining) {
-            ClientStep::Finished
-        } else {
-            ClientStep::Wait
-        }
-    }
-
-    /// Runs parsed commands, at most one pass of them. Returns how many bytes their values had.
-    fn run_commands(&mut self, context: &mut RespContext) -> usize {
-        if self.chunk_next >= self.chunk_len {
-            return 0;
-        }
-        let mut work = 0;
-        // Other clients' remaining work does not count here.
-        context.take_work();
-        context.door.scripts.take_work();
-        context.door.stopwatch.forget();
-        for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
-            // This also counts what other clients have run since these commands were parsed.
-            if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
-                break;
-            }
-            // Only a client that does something makes progress: a waiting one is woken whenever
-            // others give room.
-            self.connection.moved_at.set(context.now());
-            if !self.connection.execute(context, args) {
-                // One slice is done: the others come first.
-                break;
-            }
-            self.chunk_next += 1;
-            work += context.take_work();
-            work += context.door.scripts.take_work();
-        }
-        if self.chunk_next >= self.chunk_len {
-            self.end_chunk(context);
-        }
-        self.count_input();
-        let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
-        self.connection.behind.set(behind);
-        if !behind {
-            self.connection.caught_up();
-        }
-        work
-    }
-
-    /// A few bytes of an unfinished command must not keep the shared buffer alive.
-    fn own_input(&mut self) {
-        if std::mem::take(&mut self.borrowed) && !self.input.is_empty() {
-            self.input = BytesMut::from(&self.input[..]);
-        }
-    }
-
-    /// Commands that wait until the client reads must not keep the shared buffer alive: it may be
-    /// many times as large as they are.
-    fn leave_room(&mut self) {
-        self.own_input();
-        self.borrowed = false;
-        if !self.chunk.is_empty() {
-            self.chunk = Bytes::copy_from_slice(&self.chunk);
-        }
-    }
-
-    /// How much the client's input holds.
-    fn count_input(&self) {
-        let now = self.input.len() + self.chunk.len() + self.parser.bytes();
-        let before = self.connection.input_held.replace(now);
-        if now != before {
-            self.budget.count_input(self.id, before, now);
-        }
-    }
-
-    /// Finds whole commands, and a protocol error that follows them.
-    fn parse(&mut self, context: &mut RespContext) {
-        let authenticated = self.connection.session.borrow().client.authenticated;
-        // Before authentication, one by one, because each may change what is allowed.
-        let most = if authenticated { PASS_COMMANDS_MAX } else { 1 };
-        let (taken, result) = self.parser.parse(&self.input, authenticated, most);
-        self.chunk = self.input.split_to(taken).freeze();
-        self.chunk_next = 0;
-        self.chunk_len = self.parser.commands(&self.chunk).count();
-        self.unparsed = self.chunk_len == most && !self.input.is_empty();
-        if let Err(why) = result {
-            self.error = Some(why.to_string());
-        }
-        if self.input.is_empty() {
-            self.input = BytesMut::new();
-        } else if !self.unparsed {
-            self.own_input();
-        }
-        if self.chunk_len == 0 {
-            self.end_chunk(context);
-        }
-        self.count_input();
-    }
-
-    /// All parsed commands are run.
-    fn end_chunk(&mut self, context: &mut RespContext) {
-        self.parser.clear();
-        // The shared buffer gets the room back once no operation holds one of its keys.
-        self.chunk = Bytes::new();
-        if let Some(text) = self.error.take() {
-            context.door.counters.protocol_errors += 1;
-            let mut session = self.connection.session.borrow_mut();
-            if let Some(others) = context.door.misread.happened(Instant::now()) {
-                let why = text.strip_prefix("ERR Protocol error: ").unwrap_or(&text);
-                tracing::warn!(
-                    "the client at {} is disconnected, because it does not send RESP: \
-                     {why}{others}",
-                    session.client.peer.ip()
-                );
-            }
-            session.protocol_error(&text);
-        }
-    }
-
-    /// The client does not count any more.
-    fn forget(&mut self, context: &mut RespContext) {
-        self.budget
-            .count_input(self.id, self.connection.input_held.take(), 0);
-        self.seat = None;
-        self.spill.end(&self.budget);
-        if context.door.connections.remove(&self.id).is_some() {
-            self.connection.abandon(context);
-        }
-    }
-
-    /// Drops the further input of a client whose connection was closed in order.
-    fn sink(&mut self) -> ClientStep {
-        let mut sink = [0; 4096];
-        loop {
-            match self.stream.drop_input(&mut sink) {
-                Ok(0) => return ClientStep::Broken,
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return ClientStep::Wait,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return ClientStep::Broken,
-            }
-        }
-    }
 }
