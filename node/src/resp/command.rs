@@ -22,7 +22,7 @@ use doyen_engine::command::{
     self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is, wrong_arity,
 };
 use doyen_engine::op::{self, RangeQuery};
-use table::{COMMANDS, Parse, Spec};
+use table::{Access, COMMANDS, Description, NO_KEYS, Parse, Spec, command};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
@@ -318,8 +318,26 @@ pub fn parse(spec: &Spec, args: &dyn Arguments, unix_ms: u64) -> Parsed {
 pub type Parsed = Result<Request, ErrorText>;
 
 /// `HELP` of a container.
-fn help(c: Call<'_>) -> Parsed {
-    server(ServerCommand::Help(c.container().unwrap_or_default()))
+/// What many commands are allowed besides, in words: see [`data::command`].
+const ALWAYS: &str = "noscript loading stale";
+/// The same of commands for administrators.
+const ADMIN: &str = "admin noscript loading stale";
+
+/// Describes a command on the connection.
+const fn on_connection(
+    name: &'static str,
+    since: &'static str,
+    arity: i64,
+    flags: &'static str,
+) -> data::Description<()> {
+    command(name, since, arity, "connection", flags).on(NO_KEYS, Access::Nothing, "connection")
+}
+
+/// Describes the `HELP` of a container.
+const fn help_of(name: &'static str, since: &'static str, group: &'static str) -> Description {
+    command(name, since, 2, group, "loading stale")
+        .about("Show helpful text about the different subcommands")
+        .parse(|c| server(ServerCommand::Help(c.container().unwrap_or_default())))
 }
 
 const fn constant(answer: Constant) -> Parsed {

@@ -2,8 +2,8 @@
 
 use super::table::{Access, Description, NO_KEYS, command};
 use super::{
-    Call, ClientCommand, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX, client,
-    connection, constant, container, help, is,
+    ADMIN, ALWAYS, Call, ClientCommand, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX,
+    client, connection, constant, container, help_of, is, on_connection,
 };
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
@@ -23,197 +23,68 @@ pub(super) const ROWS: &[Description] = &[
     command("client", "2.4.0", -2, "connection", "")
         .about("A container for client connection commands")
         .parse(container),
-    command(
-        "client|caching",
-        "6.0.0",
-        3,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Instruct the server about tracking or not keys in the next request")
-    .parse(|_| Err(NOT_TRACKING.into())),
-    command(
-        "client|getname",
-        "2.6.9",
-        2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Get the current connection name")
-    .parse(|_| client(ClientCommand::GetName)),
-    command(
-        "client|getredir",
-        "6.0.0",
-        2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Get tracking notifications redirection client ID if any")
-    .parse(|_| constant(Constant::Integer(-1))),
-    command("client|help", "5.0.0", 2, "connection", "loading stale")
-        .on(NO_KEYS, Access::Nothing, "connection")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
-    command(
-        "client|id",
-        "5.0.0",
-        2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Returns the client ID for the current connection")
-    .parse(|_| client(ClientCommand::Id)),
-    command(
-        "client|info",
-        "6.2.0",
-        2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Returns information about the current client connection.")
-    .parse(|_| client(ClientCommand::Info)),
-    command(
-        "client|keyspace",
-        "0.1.0",
-        -2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Which keyspace commands are about, or use this one from now on")
-    .parse(keyspace),
-    command(
-        "client|kill",
-        "2.4.0",
-        -3,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Kill the connection of a client")
-    .parse(kill),
-    command(
-        "client|list",
-        "2.4.0",
-        -2,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Get the list of client connections")
-    .parse(list),
-    command(
-        "client|no-evict",
-        "7.0.0",
-        3,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Set client eviction mode for the current connection")
-    .parse(|c| {
-        switch(c)
-            .map(|_| ConnectionCommand::Accept)
-            .and_then(connection)
-    }),
-    command(
-        "client|no-touch",
-        "7.2.0",
-        3,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Controls whether commands sent by the client affect the LRU/LFU of accessed keys")
-    .parse(|c| client(ClientCommand::Touches(!switch(c)?))),
-    command(
-        "client|pause",
-        "2.9.50",
-        -3,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Stop processing commands from clients for some time")
-    .parse(pause),
-    command(
-        "client|reply",
-        "3.2.0",
-        3,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Instruct the server whether to reply to commands")
-    .parse(reply),
-    command(
-        "client|setinfo",
-        "7.2.0",
-        4,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Set client or connection specific info")
-    .parse(setinfo),
-    command(
-        "client|setname",
-        "2.6.9",
-        3,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Set the current connection name")
-    .parse(|c| client(ClientCommand::SetName(c.args.bytes(2)))),
-    command(
-        "client|tracking",
-        "6.0.0",
-        -3,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Enable or disable server assisted client side caching support")
-    .parse(tracking),
-    command(
-        "client|trackinginfo",
-        "6.2.0",
-        2,
-        "connection",
-        "noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about(
-        "Return information about server assisted client side caching for the current \
+    on_connection("client|caching", "6.0.0", 3, ALWAYS)
+        .about("Instruct the server about tracking or not keys in the next request")
+        .parse(|_| Err(NOT_TRACKING.into())),
+    on_connection("client|getname", "2.6.9", 2, ALWAYS)
+        .about("Get the current connection name")
+        .parse(|_| client(ClientCommand::GetName)),
+    on_connection("client|getredir", "6.0.0", 2, ALWAYS)
+        .about("Get tracking notifications redirection client ID if any")
+        .parse(|_| constant(Constant::Integer(-1))),
+    help_of("client|help", "5.0.0", "connection").on(NO_KEYS, Access::Nothing, "connection"),
+    on_connection("client|id", "5.0.0", 2, ALWAYS)
+        .about("Returns the client ID for the current connection")
+        .parse(|_| client(ClientCommand::Id)),
+    on_connection("client|info", "6.2.0", 2, ALWAYS)
+        .about("Returns information about the current client connection.")
+        .parse(|_| client(ClientCommand::Info)),
+    on_connection("client|keyspace", "0.1.0", -2, ALWAYS)
+        .about("Which keyspace commands are about, or use this one from now on")
+        .parse(keyspace),
+    on_connection("client|kill", "2.4.0", -3, ADMIN)
+        .about("Kill the connection of a client")
+        .parse(kill),
+    on_connection("client|list", "2.4.0", -2, ADMIN)
+        .about("Get the list of client connections")
+        .parse(list),
+    on_connection("client|no-evict", "7.0.0", 3, ADMIN)
+        .about("Set client eviction mode for the current connection")
+        .parse(|c| {
+            switch(c)
+                .map(|_| ConnectionCommand::Accept)
+                .and_then(connection)
+        }),
+    on_connection("client|no-touch", "7.2.0", 3, ALWAYS)
+        .about("Controls whether commands sent by the client affect the LRU/LFU of accessed keys")
+        .parse(|c| client(ClientCommand::Touches(!switch(c)?))),
+    on_connection("client|pause", "2.9.50", -3, ADMIN)
+        .about("Stop processing commands from clients for some time")
+        .parse(pause),
+    on_connection("client|reply", "3.2.0", 3, ALWAYS)
+        .about("Instruct the server whether to reply to commands")
+        .parse(reply),
+    on_connection("client|setinfo", "7.2.0", 4, ALWAYS)
+        .about("Set client or connection specific info")
+        .parse(setinfo),
+    on_connection("client|setname", "2.6.9", 3, ALWAYS)
+        .about("Set the current connection name")
+        .parse(|c| client(ClientCommand::SetName(c.args.bytes(2)))),
+    on_connection("client|tracking", "6.0.0", -3, ALWAYS)
+        .about("Enable or disable server assisted client side caching support")
+        .parse(tracking),
+    on_connection("client|trackinginfo", "6.2.0", 2, ALWAYS)
+        .about(
+            "Return information about server assisted client side caching for the current \
              connection",
-    )
-    .parse(|_| client(ClientCommand::TrackingInfo)),
-    command(
-        "client|unblock",
-        "5.0.0",
-        -3,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Unblock a client blocked in a blocking command from a different connection")
-    .parse(unblock),
-    command(
-        "client|unpause",
-        "6.2.0",
-        2,
-        "connection",
-        "admin noscript loading stale",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Resume processing of clients that were paused")
-    .parse(|_| client(ClientCommand::Unpause)),
+        )
+        .parse(|_| client(ClientCommand::TrackingInfo)),
+    on_connection("client|unblock", "5.0.0", -3, ADMIN)
+        .about("Unblock a client blocked in a blocking command from a different connection")
+        .parse(unblock),
+    on_connection("client|unpause", "6.2.0", 2, ADMIN)
+        .about("Resume processing of clients that were paused")
+        .parse(|_| client(ClientCommand::Unpause)),
 ];
 
 /// ON or OFF, if the option is one of them.

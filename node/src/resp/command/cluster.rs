@@ -3,7 +3,7 @@
 use super::table::{Access, Description, NO_KEYS, command};
 use super::{
     All, Call, ClusterCommand, ConnectionCommand, ErrorText, NOT_AN_INTEGER, Parsed, Request,
-    connection, container, help,
+    connection, container, help_of,
 };
 use crate::resp::cluster::Topology;
 use doyen_engine::integer;
@@ -26,9 +26,7 @@ pub(super) const ROWS: &[Description] = &[
     command("cluster|getkeysinslot", "3.0.0", 4, "cluster", "stale")
         .about("Return the names of some keys of a slot")
         .parse(keys_in_slot),
-    command("cluster|help", "5.0.0", 2, "cluster", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("cluster|help", "5.0.0", "cluster"),
     command("cluster|info", "3.0.0", 2, "cluster", "stale")
         .about("Return information about the cluster")
         .parse(|_| cluster(ClusterCommand::Info)),

@@ -1,60 +1,32 @@
 //! Commands on the connection, without `CLIENT`.
 
-use super::table::{Access, Description, NO_KEYS, command};
-use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, wrong_arity};
+use super::table::Description;
+use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, on_connection, wrong_arity};
 use doyen_engine::integer;
 
+/// What is taken from a client that has not authenticated.
+const BEFORE_AUTH: &str = "noscript loading stale fast no_auth allow_busy";
+
 pub(super) const ROWS: &[Description] = &[
-    command(
-        "auth",
-        "1.0.0",
-        -2,
-        "connection",
-        "noscript loading stale fast no_auth allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Authenticate to the server")
-    .parse(auth),
-    command("echo", "1.0.0", 2, "connection", "loading stale fast")
-        .on(NO_KEYS, Access::Nothing, "connection")
+    on_connection("auth", "1.0.0", -2, BEFORE_AUTH)
+        .about("Authenticate to the server")
+        .parse(auth),
+    on_connection("echo", "1.0.0", 2, "loading stale fast")
         .about("Echo the given string")
         .parse(|c| connection(ConnectionCommand::Echo(c.args.bytes(1)))),
-    command(
-        "hello",
-        "6.0.0",
-        -1,
-        "connection",
-        "noscript loading stale fast no_auth allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Handshake with Redis")
-    .parse(hello),
-    command("ping", "1.0.0", -1, "connection", "fast")
-        .on(NO_KEYS, Access::Nothing, "connection")
+    on_connection("hello", "6.0.0", -1, BEFORE_AUTH)
+        .about("Handshake with Redis")
+        .parse(hello),
+    on_connection("ping", "1.0.0", -1, "fast")
         .about("Ping the server")
         .parse(ping),
-    command(
-        "quit",
-        "1.0.0",
-        -1,
-        "connection",
-        "noscript loading stale fast no_auth allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Close the connection")
-    .parse(|_| connection(ConnectionCommand::Quit)),
-    command(
-        "reset",
-        "6.2.0",
-        1,
-        "connection",
-        "noscript loading stale fast no_auth allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "connection")
-    .about("Reset the connection")
-    .parse(|_| connection(ConnectionCommand::Reset)),
-    command("select", "1.0.0", 2, "connection", "loading stale fast")
-        .on(NO_KEYS, Access::Nothing, "connection")
+    on_connection("quit", "1.0.0", -1, BEFORE_AUTH)
+        .about("Close the connection")
+        .parse(|_| connection(ConnectionCommand::Quit)),
+    on_connection("reset", "6.2.0", 1, BEFORE_AUTH)
+        .about("Reset the connection")
+        .parse(|_| connection(ConnectionCommand::Reset)),
+    on_connection("select", "1.0.0", 2, "loading stale fast")
         .about("Change the selected database for the current connection")
         .parse(select),
 ];

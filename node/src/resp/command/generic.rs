@@ -1,7 +1,9 @@
 //! Commands on all keys, and `WAIT`. Commands on one key or several are the engine's.
 
 use super::table::{Access, Description, NO_KEYS, command};
-use super::{All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help, is, pattern_at};
+use super::{
+    All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help_of, is, pattern_at,
+};
 use bytes::Bytes;
 use doyen_engine::integer;
 use doyen_engine::op::{Kind, RangeQuery};
@@ -15,10 +17,7 @@ pub(super) const ROWS: &[Description] = &[
                 pattern: pattern_at(c.args, 1)?,
             }))
         }),
-    command("object|help", "6.2.0", 2, "generic", "loading stale")
-        .on(NO_KEYS, Access::Nothing, "keyspace")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("object|help", "6.2.0", "generic").on(NO_KEYS, Access::Nothing, "keyspace"),
     command("randomkey", "1.0.0", 1, "generic", "readonly")
         .on(NO_KEYS, Access::Nothing, "keyspace")
         .about("Return a random key from the keyspace")

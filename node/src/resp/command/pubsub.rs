@@ -1,7 +1,7 @@
 //! Publish and subscribe.
 
 use super::table::{Access, Description, NO_KEYS, command};
-use super::{Call, Parsed, PubSubCommand, Request, container, help, names, pattern_at};
+use super::{Call, Parsed, PubSubCommand, Request, container, help_of, names, pattern_at};
 use crate::resp::pubsub::ChannelKind;
 use doyen_engine::command::{ALL_KEYS, ONE_KEY};
 
@@ -24,9 +24,7 @@ pub(super) const ROWS: &[Description] = &[
     command("pubsub|channels", "2.8.0", -2, "pubsub", ASKS)
         .about("List active channels")
         .parse(|c| channels(c, ChannelKind::Channel)),
-    command("pubsub|help", "6.2.0", 2, "pubsub", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("pubsub|help", "6.2.0", "pubsub"),
     command("pubsub|numpat", "2.8.0", 2, "pubsub", ASKS)
         .about("Get the count of unique patterns pattern subscriptions")
         .parse(|_| asks(PubSubCommand::Patterns)),

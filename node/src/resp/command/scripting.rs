@@ -2,8 +2,8 @@
 
 use super::table::{Access, Description, NO_KEYS, command};
 use super::{
-    Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help, is,
-    server,
+    Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help_of,
+    is, server,
 };
 use doyen_scripts::errors;
 
@@ -11,47 +11,27 @@ use doyen_scripts::errors;
 const DIGEST_LEN: usize = 40;
 const NO_SCRIPT_RUNS: &str = "NOTBUSY No scripts in execution right now.";
 
+const RUNS: &str = "noscript stale skip_monitor no_mandatory_keys movablekeys";
+const READS: &str = "readonly noscript stale skip_monitor no_mandatory_keys movablekeys";
+const WHILE_BUSY: &str = "noscript allow_busy";
+
 pub(super) const ROWS: &[Description] = &[
-    command(
-        "eval",
-        "2.6.0",
-        -3,
-        "scripting",
-        "noscript stale skip_monitor no_mandatory_keys movablekeys",
-    )
-    .on(NO_KEYS, Access::BOTH, "scripting")
-    .about("Executes a server-side Lua script.")
-    .parse(|c| run(c, false, false)),
-    command(
-        "eval_ro",
-        "7.0.0",
-        -3,
-        "scripting",
-        "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
-    )
-    .on(NO_KEYS, Access::READ, "scripting")
-    .about("Executes a read-only server-side Lua script.")
-    .parse(|c| run(c, false, true)),
-    command(
-        "evalsha",
-        "2.6.0",
-        -3,
-        "scripting",
-        "noscript stale skip_monitor no_mandatory_keys movablekeys",
-    )
-    .on(NO_KEYS, Access::BOTH, "scripting")
-    .about("Executes a server-side Lua script by SHA1 digest.")
-    .parse(|c| run(c, true, false)),
-    command(
-        "evalsha_ro",
-        "7.0.0",
-        -3,
-        "scripting",
-        "readonly noscript stale skip_monitor no_mandatory_keys movablekeys",
-    )
-    .on(NO_KEYS, Access::READ, "scripting")
-    .about("Executes a read-only server-side Lua script by SHA1 digest.")
-    .parse(|c| run(c, true, true)),
+    command("eval", "2.6.0", -3, "scripting", RUNS)
+        .on(NO_KEYS, Access::BOTH, "scripting")
+        .about("Executes a server-side Lua script.")
+        .parse(|c| run(c, false, false)),
+    command("eval_ro", "7.0.0", -3, "scripting", READS)
+        .on(NO_KEYS, Access::READ, "scripting")
+        .about("Executes a read-only server-side Lua script.")
+        .parse(|c| run(c, false, true)),
+    command("evalsha", "2.6.0", -3, "scripting", RUNS)
+        .on(NO_KEYS, Access::BOTH, "scripting")
+        .about("Executes a server-side Lua script by SHA1 digest.")
+        .parse(|c| run(c, true, false)),
+    command("evalsha_ro", "7.0.0", -3, "scripting", READS)
+        .on(NO_KEYS, Access::READ, "scripting")
+        .about("Executes a read-only server-side Lua script by SHA1 digest.")
+        .parse(|c| run(c, true, true)),
     command("function", "7.0.0", -2, "scripting", "")
         .about("A container for function commands")
         .parse(container),
@@ -59,37 +39,22 @@ pub(super) const ROWS: &[Description] = &[
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("Deleting all functions")
         .parse(function_flush),
-    command("function|help", "7.0.0", 2, "scripting", "loading stale")
+    help_of("function|help", "7.0.0", "scripting").on(NO_KEYS, Access::Nothing, "scripting"),
+    command("function|kill", "7.0.0", 2, "scripting", WHILE_BUSY)
         .on(NO_KEYS, Access::Nothing, "scripting")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
-    command(
-        "function|kill",
-        "7.0.0",
-        2,
-        "scripting",
-        "noscript allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "scripting")
-    .about("Kill the function currently in execution.")
-    .parse(|_| Err(NO_SCRIPT_RUNS.into())),
+        .about("Kill the function currently in execution.")
+        .parse(|_| Err(NO_SCRIPT_RUNS.into())),
     command("function|list", "7.0.0", -2, "scripting", "noscript")
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("List information about all the functions")
         .parse(function_list),
-    command(
-        "function|stats",
-        "7.0.0",
-        2,
-        "scripting",
-        "noscript allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "scripting")
-    .about(
-        "Return information about the function currently running (name, description, \
+    command("function|stats", "7.0.0", 2, "scripting", WHILE_BUSY)
+        .on(NO_KEYS, Access::Nothing, "scripting")
+        .about(
+            "Return information about the function currently running (name, description, \
              duration)",
-    )
-    .parse(|_| server(ServerCommand::FunctionStats)),
+        )
+        .parse(|_| server(ServerCommand::FunctionStats)),
     command("script", "2.6.0", -2, "scripting", "")
         .about("A container for Lua scripts management commands")
         .parse(container),
@@ -105,20 +70,11 @@ pub(super) const ROWS: &[Description] = &[
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("Loads a server-side Lua script to the script cache.")
         .parse(|_| Ok(Request::Script(ScriptCommand::Load))),
-    command("script|help", "5.0.0", 2, "scripting", "loading stale")
+    help_of("script|help", "5.0.0", "scripting").on(NO_KEYS, Access::Nothing, "scripting"),
+    command("script|kill", "2.6.0", 2, "scripting", WHILE_BUSY)
         .on(NO_KEYS, Access::Nothing, "scripting")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
-    command(
-        "script|kill",
-        "2.6.0",
-        2,
-        "scripting",
-        "noscript allow_busy",
-    )
-    .on(NO_KEYS, Access::Nothing, "scripting")
-    .about("Kill the script currently in execution.")
-    .parse(|_| Err(NO_SCRIPT_RUNS.into())),
+        .about("Kill the script currently in execution.")
+        .parse(|_| Err(NO_SCRIPT_RUNS.into())),
 ];
 
 fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {

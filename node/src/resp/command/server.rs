@@ -2,8 +2,9 @@
 
 use super::table::{Access, Description, NO_KEYS, command};
 use super::{
-    Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, Parsed, Request, SYNTAX, ServerCommand,
-    TOO_MANY_NAMES, constant, container, help, is, lower, names, pattern_at, server,
+    ADMIN, ALWAYS, Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, Parsed, Request, SYNTAX,
+    ServerCommand, TOO_MANY_NAMES, constant, container, help_of, is, lower, names, pattern_at,
+    server,
 };
 use crate::resp::acl::log::TOLD as LOG_TOLD;
 use bytes::Bytes;
@@ -26,103 +27,41 @@ pub(super) const ROWS: &[Description] = &[
     command("acl", "6.0.0", -2, "server", "")
         .about("A container for Access List Control commands ")
         .parse(container),
-    command("acl|cat", "6.0.0", -2, "server", "noscript loading stale")
+    command("acl|cat", "6.0.0", -2, "server", ALWAYS)
         .about("List the ACL categories or the commands inside a category")
         .parse(acl_cat),
-    command(
-        "acl|deluser",
-        "6.0.0",
-        -3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Delete ACL users, and terminate their connections")
-    .parse(|c| acl(Acl::DelUser(words(c, 2)))),
-    command(
-        "acl|dryrun",
-        "7.0.0",
-        -4,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Simulate the execution of a command by a user, without executing the command")
-    .parse(acl_dryrun),
-    command(
-        "acl|genpass",
-        "6.0.0",
-        -2,
-        "server",
-        "noscript loading stale",
-    )
-    .about("Generate a pseudorandom secure password to use for ACL users")
-    .parse(acl_genpass),
-    command(
-        "acl|getuser",
-        "6.0.0",
-        3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Get the rules for a specific ACL user")
-    .parse(|c| acl(Acl::GetUser(c.args.bytes(2)))),
-    command("acl|help", "6.0.0", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
-    command(
-        "acl|list",
-        "6.0.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("List the current ACL rules in ACL config file format")
-    .parse(|_| acl(Acl::List)),
-    command(
-        "acl|load",
-        "6.0.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Reload the rules from the configured ACL file")
-    .parse(|_| acl(Acl::Load)),
-    command(
-        "acl|log",
-        "6.0.0",
-        -2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("List latest events denied because of ACLs in place")
-    .parse(acl_log),
-    command(
-        "acl|save",
-        "6.0.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Save the effective ACL rules in the configured ACL file")
-    .parse(|_| acl(Acl::Save)),
-    command(
-        "acl|setuser",
-        "6.0.0",
-        -3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Create and modify an ACL user and its rules")
-    .parse(acl_setuser),
-    command(
-        "acl|users",
-        "6.0.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("List the username of all the configured ACL rules")
-    .parse(|_| acl(Acl::Users)),
-    command("acl|whoami", "6.0.0", 2, "server", "noscript loading stale")
+    command("acl|deluser", "6.0.0", -3, "server", ADMIN)
+        .about("Delete ACL users, and terminate their connections")
+        .parse(|c| acl(Acl::DelUser(words(c, 2)))),
+    command("acl|dryrun", "7.0.0", -4, "server", ADMIN)
+        .about("Simulate the execution of a command by a user, without executing the command")
+        .parse(acl_dryrun),
+    command("acl|genpass", "6.0.0", -2, "server", ALWAYS)
+        .about("Generate a pseudorandom secure password to use for ACL users")
+        .parse(acl_genpass),
+    command("acl|getuser", "6.0.0", 3, "server", ADMIN)
+        .about("Get the rules for a specific ACL user")
+        .parse(|c| acl(Acl::GetUser(c.args.bytes(2)))),
+    help_of("acl|help", "6.0.0", "server"),
+    command("acl|list", "6.0.0", 2, "server", ADMIN)
+        .about("List the current ACL rules in ACL config file format")
+        .parse(|_| acl(Acl::List)),
+    command("acl|load", "6.0.0", 2, "server", ADMIN)
+        .about("Reload the rules from the configured ACL file")
+        .parse(|_| acl(Acl::Load)),
+    command("acl|log", "6.0.0", -2, "server", ADMIN)
+        .about("List latest events denied because of ACLs in place")
+        .parse(acl_log),
+    command("acl|save", "6.0.0", 2, "server", ADMIN)
+        .about("Save the effective ACL rules in the configured ACL file")
+        .parse(|_| acl(Acl::Save)),
+    command("acl|setuser", "6.0.0", -3, "server", ADMIN)
+        .about("Create and modify an ACL user and its rules")
+        .parse(acl_setuser),
+    command("acl|users", "6.0.0", 2, "server", ADMIN)
+        .about("List the username of all the configured ACL rules")
+        .parse(|_| acl(Acl::Users)),
+    command("acl|whoami", "6.0.0", 2, "server", ALWAYS)
         .about("Return the name of the user associated to the current connection")
         .parse(|_| acl(Acl::WhoAmI)),
     command("command", "2.8.13", -1, "server", "loading stale")
@@ -141,10 +80,7 @@ pub(super) const ROWS: &[Description] = &[
         .on(NO_KEYS, Access::Nothing, "connection")
         .about("Extract keys given a full Redis command")
         .parse(command_getkeys),
-    command("command|help", "5.0.0", 2, "server", "loading stale")
-        .on(NO_KEYS, Access::Nothing, "connection")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("command|help", "5.0.0", "server").on(NO_KEYS, Access::Nothing, "connection"),
     command("command|info", "2.8.13", -2, "server", "loading stale")
         .on(NO_KEYS, Access::Nothing, "connection")
         .about("Get array of specific Redis command details, or all when no argument is given.")
@@ -156,58 +92,26 @@ pub(super) const ROWS: &[Description] = &[
     command("config", "2.0.0", -2, "server", "")
         .about("A container for server configuration commands")
         .parse(container),
-    command(
-        "config|get",
-        "2.0.0",
-        -3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Get the values of configuration parameters")
-    .parse(config_get),
-    command("config|help", "5.0.0", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
-    command(
-        "config|resetstat",
-        "2.0.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Reset the stats returned by INFO")
-    .parse(|_| server(ServerCommand::ResetStat)),
-    command(
-        "config|rewrite",
-        "2.8.0",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Rewrite the configuration file with the in memory configuration")
-    .parse(|_| Err("ERR The server is running without a config file".into())),
-    command(
-        "config|set",
-        "2.0.0",
-        -4,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Set configuration parameters to the given values")
-    .parse(config_set),
+    command("config|get", "2.0.0", -3, "server", ADMIN)
+        .about("Get the values of configuration parameters")
+        .parse(config_get),
+    help_of("config|help", "5.0.0", "server"),
+    command("config|resetstat", "2.0.0", 2, "server", ADMIN)
+        .about("Reset the stats returned by INFO")
+        .parse(|_| server(ServerCommand::ResetStat)),
+    command("config|rewrite", "2.8.0", 2, "server", ADMIN)
+        .about("Rewrite the configuration file with the in memory configuration")
+        .parse(|_| Err("ERR The server is running without a config file".into())),
+    command("config|set", "2.0.0", -4, "server", ADMIN)
+        .about("Set configuration parameters to the given values")
+        .parse(config_set),
     command("dbsize", "1.0.0", 1, "server", "readonly fast")
         .on(NO_KEYS, Access::Nothing, "keyspace")
         .about("Return the number of keys in the selected database")
         .parse(|_| Ok(Request::All(All::Count))),
-    command(
-        "debug",
-        "1.0.0",
-        -2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("A container for debugging commands")
-    .parse(|_| Err(DEBUG_REFUSED.into())),
+    command("debug", "1.0.0", -2, "server", ADMIN)
+        .about("A container for debugging commands")
+        .parse(|_| Err(DEBUG_REFUSED.into())),
     command("flushall", "1.0.0", -1, "server", "write")
         .on(NO_KEYS, Access::Nothing, "dangerous keyspace")
         .about("Remove all keys from all databases")
@@ -227,72 +131,33 @@ pub(super) const ROWS: &[Description] = &[
     command("latency", "2.8.13", -2, "server", "")
         .about("A container for latency diagnostics commands")
         .parse(container),
-    command(
-        "latency|doctor",
-        "2.8.13",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Return a human readable latency analysis report.")
-    .parse(|_| constant(Constant::Text(NO_LATENCY_MONITOR))),
-    command(
-        "latency|graph",
-        "2.8.13",
-        3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Return a latency graph for the event.")
-    .parse(latency_graph),
-    command("latency|help", "2.8.13", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands.")
-        .parse(help),
-    command(
-        "latency|histogram",
-        "7.0.0",
-        -2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Return the cumulative distribution of latencies of a subset of commands or all.")
-    .parse(|c| server(ServerCommand::LatencyHistogram(names(c, 2)?))),
-    command(
-        "latency|history",
-        "2.8.13",
-        3,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Return timestamp-latency samples for the event.")
-    .parse(|_| constant(Constant::Array)),
-    command(
-        "latency|latest",
-        "2.8.13",
-        2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Return the latest latency samples for all events.")
-    .parse(|_| constant(Constant::Array)),
-    command(
-        "latency|reset",
-        "2.8.13",
-        -2,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Reset latency data for one or more events.")
-    .parse(|_| constant(Constant::Integer(0))),
+    command("latency|doctor", "2.8.13", 2, "server", ADMIN)
+        .about("Return a human readable latency analysis report.")
+        .parse(|_| constant(Constant::Text(NO_LATENCY_MONITOR))),
+    command("latency|graph", "2.8.13", 3, "server", ADMIN)
+        .about("Return a latency graph for the event.")
+        .parse(latency_graph),
+    help_of("latency|help", "2.8.13", "server")
+        .about("Show helpful text about the different subcommands."),
+    command("latency|histogram", "7.0.0", -2, "server", ADMIN)
+        .about("Return the cumulative distribution of latencies of a subset of commands or all.")
+        .parse(|c| server(ServerCommand::LatencyHistogram(names(c, 2)?))),
+    command("latency|history", "2.8.13", 3, "server", ADMIN)
+        .about("Return timestamp-latency samples for the event.")
+        .parse(|_| constant(Constant::Array)),
+    command("latency|latest", "2.8.13", 2, "server", ADMIN)
+        .about("Return the latest latency samples for all events.")
+        .parse(|_| constant(Constant::Array)),
+    command("latency|reset", "2.8.13", -2, "server", ADMIN)
+        .about("Reset latency data for one or more events.")
+        .parse(|_| constant(Constant::Integer(0))),
     command("lolwut", "5.0.0", -1, "server", "readonly fast")
         .about("Display some computer art and the Redis version")
         .parse(lolwut),
     command("memory|doctor", "4.0.0", 2, "server", "")
         .about("Outputs memory problems report")
         .parse(|_| server(ServerCommand::MemoryDoctor)),
-    command("memory|help", "4.0.0", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("memory|help", "4.0.0", "server"),
     command("memory|malloc-stats", "4.0.0", 2, "server", "")
         .about("Show allocator internal stats")
         .parse(|_| {
@@ -309,21 +174,13 @@ pub(super) const ROWS: &[Description] = &[
     command("module", "4.0.0", -2, "server", "")
         .about("A container for module commands")
         .parse(container),
-    command("module|help", "5.0.0", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("module|help", "5.0.0", "server"),
     command("module|list", "4.0.0", 2, "server", "admin noscript")
         .about("List all modules loaded by the server")
         .parse(|_| constant(Constant::Array)),
-    command(
-        "monitor",
-        "1.0.0",
-        1,
-        "server",
-        "admin noscript loading stale",
-    )
-    .about("Listen for all requests that clients of this node send")
-    .parse(|_| server(ServerCommand::Monitor)),
+    command("monitor", "1.0.0", 1, "server", ADMIN)
+        .about("Listen for all requests that clients of this node send")
+        .parse(|_| server(ServerCommand::Monitor)),
     command("role", "2.8.12", 1, "server", "noscript loading stale fast")
         .on(NO_KEYS, Access::Nothing, "admin dangerous")
         .about("Return the role of the instance in the context of replication")
@@ -334,9 +191,7 @@ pub(super) const ROWS: &[Description] = &[
     command("slowlog|get", "2.2.12", -2, "server", "admin loading stale")
         .about("Get the slow log's entries")
         .parse(slowlog_get),
-    command("slowlog|help", "6.2.0", 2, "server", "loading stale")
-        .about("Show helpful text about the different subcommands")
-        .parse(help),
+    help_of("slowlog|help", "6.2.0", "server"),
     command("slowlog|len", "2.2.12", 2, "server", "admin loading stale")
         .about("Get the slow log's length")
         .parse(|_| server(ServerCommand::SlowlogLen)),
