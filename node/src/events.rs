@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use time::OffsetDateTime;
 use tokio::sync::watch;
 
 /// Events that are kept, without steps of moves.
@@ -314,7 +315,13 @@ fn severity<S: serde::Serializer>(severity: &Severity, serializer: S) -> Result<
 
 /// `2026-11-23T10:00:00.000Z`.
 pub(crate) fn utc(at: SystemTime) -> String {
-    humantime::format_rfc3339_millis(at).to_string()
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    // A time beyond the calendar is shown as the beginning.
+    let at = OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    let ((year, month, day), (hour, minute, second)) = (at.to_calendar_date(), at.to_hms());
+    let (month, ms) = (u8::from(month), since.subsec_millis());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
 }
 
 /// The minute of the day, in UTC.
@@ -329,6 +336,17 @@ pub(crate) fn minute_of_day() -> u16 {
 mod tests {
     use super::*;
     use doyen_gossip::agreement::Stage;
+
+    #[test]
+    fn times_are_written_in_utc_to_the_millisecond() {
+        let after = |ms| utc(UNIX_EPOCH + Duration::from_millis(ms));
+        assert_eq!(after(0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(after(1_709_251_199_070), "2024-02-29T23:59:59.070Z");
+        assert_eq!(
+            after(u64::MAX / 1_000_000 * 1_000_000),
+            "1970-01-01T00:00:00.000Z"
+        );
+    }
 
     #[tokio::test]
     async fn a_reader_that_is_too_slow_is_told_how_many_events_it_has_missed() {
