@@ -48,8 +48,7 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     }
     table.raw_set("REDIS_VERSION", VERSION.0)?;
 
-    let shared = Rc::clone(budget);
-    let sha1hex = move |lua: &Lua, args: MultiValue| {
+    let sha1hex = |lua: &Lua, budget: &Budget, args: MultiValue| {
         if args.len() != 1 {
             return Err(error("ERR wrong number of arguments"));
         }
@@ -57,29 +56,28 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         let Ok(text) = args.string(1) else {
             return Ok(sha1_hex(""));
         };
-        shared.charge_bytes(lua, text.as_bytes().len() * 8)?;
+        budget.charge_bytes(lua, text.as_bytes().len() * 8)?;
         Ok(sha1_hex(&*text.as_bytes()))
     };
-    table.raw_set("sha1hex", lua.create_function(sha1hex)?)?;
+    table.raw_set("sha1hex", budget.function(lua, sha1hex)?)?;
     table.raw_set("error_reply", lua.create_function(error_reply)?)?;
     table.raw_set("status_reply", lua.create_function(status_reply)?)?;
 
-    let shared = Rc::clone(budget);
-    let setresp = move |lua: &Lua, args: MultiValue| {
+    let setresp = |lua: &Lua, budget: &Budget, args: MultiValue| {
         if args.len() != 1 {
             return Err(error("ERR redis.setresp() requires one argument."));
         }
         let version = Args::new(lua, args)
             .maybe_number(1)
             .map_or(0, |number| number as i32);
-        shared.protocol.set(match version {
+        budget.protocol.set(match version {
             2 => Protocol::Resp2,
             3 => Protocol::Resp3,
             _ => return Err(error("ERR RESP version must be 2 or 3.")),
         });
         Ok(())
     };
-    table.raw_set("setresp", lua.create_function(setresp)?)?;
+    table.raw_set("setresp", budget.function(lua, setresp)?)?;
     let set_repl = |lua: &Lua, args: MultiValue| {
         if args.len() != 1 {
             return Err(error("ERR redis.set_repl() requires two arguments."));
@@ -104,11 +102,7 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         lua.create_function(|_, _: MultiValue| Ok(false))?,
     )?;
     table.raw_set("debug", lua.create_function(|_, _: MultiValue| Ok(()))?)?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "log",
-        lua.create_function(move |lua, args| log(lua, &shared, args))?,
-    )?;
+    table.raw_set("log", budget.function(lua, log)?)?;
     Ok(table)
 }
 

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use mlua::state::{GcIncParams, GcMode};
-use mlua::{Error, Function, HookTriggers, Lua, Result, Table, VmState};
+use mlua::{
+    Error, FromLuaMulti, Function, HookTriggers, IntoLuaMulti, Lua, Result, Table, VmState,
+};
 
 use crate::interpreter::Limits;
 use crate::json::JsonConfig;
@@ -84,6 +86,16 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    /// A function for scripts that draws on this budget.
+    pub(crate) fn function<A: FromLuaMulti, R: IntoLuaMulti>(
+        self: &Rc<Self>,
+        lua: &Lua,
+        call: impl Fn(&Lua, &Self, A) -> Result<R> + 'static,
+    ) -> Result<Function> {
+        let shared = Rc::clone(self);
+        lua.create_function(move |lua, args| call(lua, &shared, args))
+    }
+
     pub(crate) fn new(clock: Option<fn() -> Duration>) -> Rc<Budget> {
         Rc::new(Budget {
             clock,

@@ -64,24 +64,24 @@ pub(crate) fn library(
     config: &Rc<Cell<JsonConfig>>,
 ) -> Result<Table> {
     let table = lua.create_table()?;
-    let (shared, settings) = (Rc::clone(budget), Rc::clone(config));
-    let encode = move |lua: &Lua, args| {
+    let settings = Rc::clone(config);
+    let encode = move |lua: &Lua, budget: &Budget, args| {
         let args = Args::new(lua, args);
         if args.len() != 1 {
             return Err(args.wrong(1, "expected 1 argument"));
         }
-        encode::encode(lua, &shared, settings.get(), &args.value(1))
+        encode::encode(lua, budget, settings.get(), &args.value(1))
     };
-    table.raw_set("encode", lua.create_function(encode)?)?;
-    let (shared, settings) = (Rc::clone(budget), Rc::clone(config));
-    let decode = move |lua: &Lua, args| {
+    table.raw_set("encode", budget.function(lua, encode)?)?;
+    let settings = Rc::clone(config);
+    let decode = move |lua: &Lua, budget: &Budget, args| {
         let args = Args::new(lua, args);
         if args.len() != 1 {
             return Err(args.wrong(1, "expected 1 argument"));
         }
-        decode::decode(lua, &shared, settings.get(), &args.string(1)?.as_bytes())
+        decode::decode(lua, budget, settings.get(), &args.string(1)?.as_bytes())
     };
-    table.raw_set("decode", lua.create_function(decode)?)?;
+    table.raw_set("decode", budget.function(lua, decode)?)?;
     let shared = Rc::clone(budget);
     let new = move |lua: &Lua, _: MultiValue| library(lua, &shared, &Rc::default());
     table.raw_set("new", lua.create_function(new)?)?;

@@ -2,11 +2,12 @@
 //!
 //! A table with the keys 1 to n is an array, every other one a map. Numbers that are integers are
 //! packed as such, others as the shorter float that holds them. Tables that are nested deeper than
-//! 16 levels become nil.
+//! 16 levels become nil. Writing into memory cannot fail, so what the crate `rmp` returns is dropped.
 
 use std::rc::Rc;
 
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
+use rmp::encode;
 
 use crate::budget::Budget;
 use crate::raise::{self, Args, number_of};
@@ -21,39 +22,32 @@ const RESULTS_MAX: usize = 7_900;
 /// The library's table.
 pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "pack",
-        lua.create_function(move |lua, args| pack(lua, &shared, args))?,
-    )?;
-    let shared = Rc::clone(budget);
-    let unpack = move |lua: &Lua, args| {
+    table.raw_set("pack", budget.function(lua, pack)?)?;
+    let unpack = |lua: &Lua, budget: &Budget, args| {
         let args = Args::new(lua, args);
-        unpack_from(lua, &shared, &args, i64::MAX, 0, true)
+        unpack_from(lua, budget, &args, i64::MAX, 0, true)
     };
-    table.raw_set("unpack", lua.create_function(unpack)?)?;
-    let shared = Rc::clone(budget);
-    let unpack_one = move |lua: &Lua, args| {
+    table.raw_set("unpack", budget.function(lua, unpack)?)?;
+    let unpack_one = |lua: &Lua, budget: &Budget, args| {
         let args = Args::new(lua, args);
         let offset = args.integer_or(2, 0)?;
-        unpack_from(lua, &shared, &args, 1, offset, false)
+        unpack_from(lua, budget, &args, 1, offset, false)
     };
-    table.raw_set("unpack_one", lua.create_function(unpack_one)?)?;
-    let shared = Rc::clone(budget);
-    let unpack_limit = move |lua: &Lua, args| {
+    table.raw_set("unpack_one", budget.function(lua, unpack_one)?)?;
+    let unpack_limit = |lua: &Lua, budget: &Budget, args| {
         let args = Args::new(lua, args);
         let (limit, offset) = (args.integer(2)?, args.integer_or(3, 0)?);
         let all = limit == 0 && offset == 0;
         unpack_from(
             lua,
-            &shared,
+            budget,
             &args,
             if all { i64::MAX } else { limit },
             offset,
             all,
         )
     };
-    table.raw_set("unpack_limit", lua.create_function(unpack_limit)?)?;
+    table.raw_set("unpack_limit", budget.function(lua, unpack_limit)?)?;
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;
     Ok(table)
@@ -81,14 +75,14 @@ fn pack_value(
     let before = out.len();
     match value {
         Value::String(string) => pack_bytes(out, &string.as_bytes()),
-        Value::Boolean(is) => out.push(if *is { 0xc3 } else { 0xc2 }),
+        Value::Boolean(is) => drop(encode::write_bool(out, *is)),
         Value::Table(table) if level < NESTING_MAX => {
             budget.charge(lua, 1)?;
             return pack_table(lua, budget, out, table, level);
         }
         value => match number_of(value) {
             Some(number) => pack_number(out, number),
-            None => out.push(0xc0),
+            None => drop(encode::write_nil(out)),
         },
     }
     if out.len() > budget.bytes_max() {
@@ -118,13 +112,13 @@ fn pack_table(
     })?;
     budget.charge(lua, count as u64)?;
     if is_array && largest == count as f64 {
-        pack_header(out, count, 0x90, 0xdc, 0xdd);
+        let _ = encode::write_array_len(out, count as u32);
         for index in 1..=count {
             pack_value(lua, budget, out, &table.raw_get(index)?, level + 1)?;
         }
         return Ok(());
     }
-    pack_header(out, count, 0x80, 0xde, 0xdf);
+    let _ = encode::write_map_len(out, count as u32);
     // Not `for_each`, in which errors would have no place.
     for pair in table.pairs::<Value, Value>() {
         let (key, value) = pair?;
@@ -134,79 +128,20 @@ fn pack_table(
     Ok(())
 }
 
-fn pack_header(out: &mut Vec<u8>, count: usize, fix: u8, short: u8, long: u8) {
-    match count {
-        0..=15 => out.push(fix | count as u8),
-        16..=0xffff => {
-            out.push(short);
-            out.extend_from_slice(&(count as u16).to_be_bytes());
-        }
-        _ => {
-            out.push(long);
-            out.extend_from_slice(&(count as u32).to_be_bytes());
-        }
-    }
-}
-
 fn pack_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        length @ 0..=31 => out.push(0xa0 | length as u8),
-        length @ 32..=0xff => out.extend_from_slice(&[0xd9, length as u8]),
-        length @ 0x100..=0xffff => {
-            out.push(0xda);
-            out.extend_from_slice(&(length as u16).to_be_bytes());
-        }
-        length => {
-            out.push(0xdb);
-            out.extend_from_slice(&(length as u32).to_be_bytes());
-        }
-    }
+    let _ = encode::write_str_len(out, bytes.len() as u32);
     out.extend_from_slice(bytes);
 }
 
 fn pack_number(out: &mut Vec<u8>, number: f64) {
     let integer = number as i64;
-    if integer as f64 == number && number < 9_223_372_036_854_775_807.0 {
-        pack_integer(out, integer);
+    let _ = if integer as f64 == number && number < 9_223_372_036_854_775_807.0 {
+        encode::write_sint(out, integer).map(drop)
     } else if f64::from(number as f32) == number {
-        out.push(0xca);
-        out.extend_from_slice(&(number as f32).to_be_bytes());
+        encode::write_f32(out, number as f32)
     } else {
-        out.push(0xcb);
-        out.extend_from_slice(&number.to_be_bytes());
-    }
-}
-
-fn pack_integer(out: &mut Vec<u8>, number: i64) {
-    match number {
-        -32..=0x7f => out.push(number as u8),
-        0x80..=0xff => out.extend_from_slice(&[0xcc, number as u8]),
-        0x100..=0xffff => {
-            out.push(0xcd);
-            out.extend_from_slice(&(number as u16).to_be_bytes());
-        }
-        0x1_0000..=0xffff_ffff => {
-            out.push(0xce);
-            out.extend_from_slice(&(number as u32).to_be_bytes());
-        }
-        0x1_0000_0000.. => {
-            out.push(0xcf);
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-        -128..=-33 => out.extend_from_slice(&[0xd0, number as u8]),
-        -32_768..=-129 => {
-            out.push(0xd1);
-            out.extend_from_slice(&(number as i16).to_be_bytes());
-        }
-        -2_147_483_648..=-32_769 => {
-            out.push(0xd2);
-            out.extend_from_slice(&(number as i32).to_be_bytes());
-        }
-        _ => {
-            out.push(0xd3);
-            out.extend_from_slice(&number.to_be_bytes());
-        }
-    }
+        encode::write_f64(out, number)
+    };
 }
 
 fn unpack_from(

@@ -234,23 +234,20 @@ fn prelude(
     of_rust.raw_set("rawget", original.raw_get::<Function>("rawget")?)?;
     of_rust.raw_set("caught", lua.create_function(raise::caught)?)?;
     let caught = |cost: u64| {
-        let shared = Rc::clone(budget);
-        lua.create_function(move |lua, error: Value| {
-            shared.failed(lua, raise::is_memory(&error))?;
-            shared.charge(lua, cost)
+        budget.function(lua, move |lua, budget, error: Value| {
+            budget.failed(lua, raise::is_memory(&error))?;
+            budget.charge(lua, cost)
         })
     };
     // For an error that a script may catch: it ends a run that was stopped, or whose level is full.
     of_rust.raw_set("check", caught(0)?)?;
     of_rust.raw_set("failed", caught(raise::COST)?)?;
-    let shared = Rc::clone(budget);
-    let stopped = move |_: &Lua, ()| Ok(shared.stopped().is_some());
-    of_rust.raw_set("stopped", lua.create_function(stopped)?)?;
+    let stopped = |_: &Lua, budget: &Budget, ()| Ok(budget.stopped().is_some());
+    of_rust.raw_set("stopped", budget.function(lua, stopped)?)?;
     let fail = |lua: &Lua, text: String| Err::<(), _>(raise::message(lua, text));
     of_rust.raw_set("fail", lua.create_function(fail)?)?;
-    let shared = Rc::clone(budget);
-    let sort = move |lua: &Lua, args| sorting::sort(lua, &shared, args);
-    of_rust.raw_set("sort_plain", lua.create_function(sort)?)?;
+    let sort = |lua: &Lua, budget: &Budget, args| sorting::sort(lua, budget, args);
+    of_rust.raw_set("sort_plain", budget.function(lua, sort)?)?;
     let native = |_: &Lua, function: Function| Ok(function.info().what == "C");
     of_rust.raw_set("native", lua.create_function(native)?)?;
     of_rust.raw_set(
@@ -258,14 +255,11 @@ fn prelude(
         lua.create_function(|_, text: String| Ok(unplaced(&text)))?,
     )?;
     checks(lua, budget, &of_rust)?;
-    let shared = Rc::clone(budget);
-    of_rust.raw_set(
-        "handler",
-        lua.create_function(move |lua, error: Value| {
-            *shared.error.borrow_mut() = Some((error, raise::place(lua)));
-            Ok(())
-        })?,
-    )?;
+    let handler = |lua: &Lua, budget: &Budget, error: Value| {
+        *budget.error.borrow_mut() = Some((error, raise::place(lua)));
+        Ok(())
+    };
+    of_rust.raw_set("handler", budget.function(lua, handler)?)?;
     of_rust.raw_set("globals", globals)?;
     of_rust.raw_set("api", redis)?;
     lua.load(include_str!("prelude.lua"))
@@ -311,12 +305,10 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         Ok((reader, name))
     };
     table.raw_set("loadstring_check", lua.create_function(loadstring)?)?;
-    let shared = Rc::clone(budget);
-    let format = move |lua: &Lua, args| strings::format_check(lua, &shared, args);
-    table.raw_set("format_check", lua.create_function(format)?)?;
-    let shared = Rc::clone(budget);
-    let concat = move |lua: &Lua, args| strings::concat_check(lua, &shared, args);
-    table.raw_set("concat_check", lua.create_function(concat)?)?;
+    let format = |lua: &Lua, budget: &Budget, args| strings::format_check(lua, budget, args);
+    table.raw_set("format_check", budget.function(lua, format)?)?;
+    let concat = |lua: &Lua, budget: &Budget, args| strings::concat_check(lua, budget, args);
+    table.raw_set("concat_check", budget.function(lua, concat)?)?;
     let load = |lua: &Lua, args: MultiValue| {
         let args = Args::new(lua, args);
         let Value::Function(function) = args.value(1) else {
@@ -329,29 +321,26 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         Ok((function, name))
     };
     table.raw_set("load_check", lua.create_function(load)?)?;
-    let shared = Rc::clone(budget);
-    let create = move |lua: &Lua, args: MultiValue| {
-        shared.charge(lua, 10)?;
+    let create = |lua: &Lua, budget: &Budget, args: MultiValue| {
+        budget.charge(lua, 10)?;
         let args = Args::new(lua, args);
         match args.value(1) {
             Value::Function(function) if function.info().what != "C" => Ok(()),
             _ => Err(args.wrong(1, "Lua function expected")),
         }
     };
-    table.raw_set("create_check", lua.create_function(create)?)?;
-    let shared = Rc::clone(budget);
-    let resume = move |lua: &Lua, args: MultiValue| {
-        shared.charge(lua, 1)?;
+    table.raw_set("create_check", budget.function(lua, create)?)?;
+    let resume = |lua: &Lua, budget: &Budget, args: MultiValue| {
+        budget.charge(lua, 1)?;
         let args = Args::new(lua, args);
         match args.value(1) {
             Value::Thread(_) => Ok(()),
             _ => Err(args.wrong(1, "coroutine expected")),
         }
     };
-    table.raw_set("resume_check", lua.create_function(resume)?)?;
+    table.raw_set("resume_check", budget.function(lua, resume)?)?;
     table.raw_set("unpack_check", lua.create_function(unpack_check)?)?;
-    let shared = Rc::clone(budget);
-    let insert = move |lua: &Lua, args: MultiValue| {
+    let insert = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let end = args.table(1)?.raw_len() as i64 + 1;
         if !(2..=3).contains(&args.len()) {
@@ -361,32 +350,30 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
             3 => end - i64::from(args.c_int(2)?),
             _ => 0,
         };
-        shared.charge_moves(lua, moved)
+        budget.charge_moves(lua, moved)
     };
-    table.raw_set("insert_check", lua.create_function(insert)?)?;
-    let shared = Rc::clone(budget);
-    let remove = move |lua: &Lua, args: MultiValue| {
+    table.raw_set("insert_check", budget.function(lua, insert)?)?;
+    let remove = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let end = args.table(1)?.raw_len() as i64;
         match args.value(2) {
             Value::Nil => Ok(()),
             _ => match i64::from(args.c_int(2)?) {
-                at if (1..=end).contains(&at) => shared.charge_moves(lua, end - at),
+                at if (1..=end).contains(&at) => budget.charge_moves(lua, end - at),
                 _ => Ok(()),
             },
         }
     };
-    table.raw_set("remove_check", lua.create_function(remove)?)?;
-    let shared = Rc::clone(budget);
-    let foreachi = move |lua: &Lua, args: MultiValue| {
+    table.raw_set("remove_check", budget.function(lua, remove)?)?;
+    let foreachi = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let calls = args.table(1)?.raw_len();
         if !matches!(args.value(2), Value::Function(_)) {
             return Err(args.wrong_type(2, "function"));
         }
-        shared.charge(lua, calls as u64)
+        budget.charge(lua, calls as u64)
     };
-    table.raw_set("foreachi_check", lua.create_function(foreachi)?)
+    table.raw_set("foreachi_check", budget.function(lua, foreachi)?)
 }
 
 /// The table of `unpack`, its first and its last index, whose number of results is in bounds.
@@ -423,8 +410,7 @@ fn unplaced(text: &str) -> String {
 /// The global functions that could write past a metatable, and those that know of fronts.
 fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
     let readonly = || Raise::Message(b"Attempt to modify a readonly table".to_vec()).into();
-    let shared = Rc::clone(budget);
-    let rawset = move |lua: &Lua, args: MultiValue| {
+    let rawset = move |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let table = args.table(1)?;
         if args.len() < 2 {
@@ -433,27 +419,25 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         if args.len() < 3 {
             return Err(args.wrong(3, "value expected"));
         }
-        if real(&shared, &table).is_some() {
+        if real(budget, &table).is_some() {
             return Err(readonly());
         }
         table.raw_set(args.value(2), args.value(3))?;
         Ok(table)
     };
-    globals.raw_set("rawset", lua.create_function(rawset)?)?;
-    let shared = Rc::clone(budget);
-    let rawget = move |lua: &Lua, args: MultiValue| {
+    globals.raw_set("rawset", budget.function(lua, rawset)?)?;
+    let rawget = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let table = args.table(1)?;
         if args.len() < 2 {
             return Err(args.wrong(2, "value expected"));
         }
-        real(&shared, &table)
+        real(budget, &table)
             .unwrap_or(table)
             .raw_get::<Value>(args.value(2))
     };
-    globals.raw_set("rawget", lua.create_function(rawget)?)?;
-    let shared = Rc::clone(budget);
-    let setmetatable = move |lua: &Lua, mut args: MultiValue| {
+    globals.raw_set("rawget", budget.function(lua, rawget)?)?;
+    let setmetatable = move |lua: &Lua, budget: &Budget, mut args: MultiValue| {
         // mlua panics if it has no reference left for the old metatable.
         args.truncate(2);
         let args = Args::new(lua, args);
@@ -463,7 +447,7 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
             Value::Table(meta) => Some(meta),
             _ => return Err(args.wrong(2, "nil or table expected")),
         };
-        if real(&shared, &table).is_some() {
+        if real(budget, &table).is_some() {
             return Err(readonly());
         }
         if let Some(old) = table.metatable()
@@ -474,14 +458,13 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         table.set_metatable(meta)?;
         Ok(table)
     };
-    globals.raw_set("setmetatable", lua.create_function(setmetatable)?)?;
-    let shared = Rc::clone(budget);
+    globals.raw_set("setmetatable", budget.function(lua, setmetatable)?)?;
     let next: Function = globals.raw_get("next")?;
-    let pairs = move |lua: &Lua, args: MultiValue| {
+    let pairs = move |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let table = args.table(1)?;
         // A front has no fields of its own. A script that looks through one gets a copy.
-        let table = match real(&shared, &table) {
+        let table = match real(budget, &table) {
             Some(real) => {
                 let copy = lua.create_table()?;
                 real.for_each(|key: Value, value: Value| copy.raw_set(key, value))?;
@@ -491,10 +474,9 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         };
         Ok((next.clone(), table, Value::Nil))
     };
-    globals.raw_set("pairs", lua.create_function(pairs)?)?;
+    globals.raw_set("pairs", budget.function(lua, pairs)?)?;
 
-    let shared = Rc::clone(budget);
-    let collectgarbage = move |lua: &Lua, args: MultiValue| {
+    let collectgarbage = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
         let option = match args.value(1) {
             Value::Nil => "collect".to_owned(),
@@ -504,22 +486,22 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         match option.as_str() {
             "count" => Ok(Value::Number(used as f64 / 1024.0)),
             "collect" => {
-                shared.charge_bytes(lua, used)?;
-                if shared.collects() {
+                budget.charge_bytes(lua, used)?;
+                if budget.collects() {
                     lua.gc_collect()?;
                 }
                 Ok(Value::Integer(0))
             }
             "step" => {
-                shared.charge_bytes(lua, used / 8)?;
-                Ok(Value::Boolean(!shared.collects() || lua.gc_step()?))
+                budget.charge_bytes(lua, used / 8)?;
+                Ok(Value::Boolean(!budget.collects() || lua.gc_step()?))
             }
             // These would change how later scripts run.
             "stop" | "restart" | "setpause" | "setstepmul" => Ok(Value::Integer(0)),
             option => Err(args.wrong(1, format_args!("invalid option '{option}'"))),
         }
     };
-    globals.raw_set("collectgarbage", lua.create_function(collectgarbage)?)?;
+    globals.raw_set("collectgarbage", budget.function(lua, collectgarbage)?)?;
     let gcinfo = |lua: &Lua, _: MultiValue| Ok(lua.used_memory() / 1024);
     globals.raw_set("gcinfo", lua.create_function(gcinfo)?)
 }
@@ -536,10 +518,9 @@ fn real(budget: &Budget, table: &Table) -> Option<Table> {
 
 /// The library with Redis's random numbers.
 fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
-    let shared = Rc::clone(budget);
-    let random = move |lua: &Lua, args: MultiValue| {
+    let random = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let args = Args::new(lua, args);
-        let number = shared.random();
+        let number = budget.random();
         // 2^31 - 1 itself becomes 0, so that the result stays below 1.
         let most = f64::from(i32::MAX);
         let fraction = f64::from(number % i32::MAX as u32) / most;
@@ -564,13 +545,12 @@ fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
             _ => Err(raise::message(lua, "wrong number of arguments")),
         }
     };
-    math.raw_set("random", lua.create_function(random)?)?;
-    let shared = Rc::clone(budget);
-    let randomseed = move |lua: &Lua, args: MultiValue| {
+    math.raw_set("random", budget.function(lua, random)?)?;
+    let randomseed = |lua: &Lua, budget: &Budget, args: MultiValue| {
         let seed = Args::new(lua, args).integer(1)?;
-        shared.seed(seed as i32);
+        budget.seed(seed as i32);
         Ok(())
     };
-    math.raw_set("randomseed", lua.create_function(randomseed)?)?;
+    math.raw_set("randomseed", budget.function(lua, randomseed)?)?;
     Ok(math)
 }

@@ -388,41 +388,22 @@ type ChangeBytes = fn(&mut [u8]);
 /// Registers the functions by the names that the prelude uses.
 pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
     let table = lua.create_table()?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "rep",
-        lua.create_function(move |lua, args| rep(lua, &shared, args))?,
-    )?;
+    table.raw_set("rep", budget.function(lua, rep)?)?;
     let changes: [(&str, ChangeBytes); 3] = [
         ("lower", <[u8]>::make_ascii_lowercase),
         ("upper", <[u8]>::make_ascii_uppercase),
         ("reverse", <[u8]>::reverse),
     ];
     for (name, change) in changes {
-        let shared = Rc::clone(budget);
-        let function = move |lua: &Lua, args| changed(lua, &shared, args, change);
-        table.raw_set(name, lua.create_function(function)?)?;
+        let function = move |lua: &Lua, budget: &Budget, args| changed(lua, budget, args, change);
+        table.raw_set(name, budget.function(lua, function)?)?;
     }
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "find",
-        lua.create_function(move |lua, args| find(lua, &shared, args, true))?,
-    )?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "match",
-        lua.create_function(move |lua, args| find(lua, &shared, args, false))?,
-    )?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "step",
-        lua.create_function(move |lua, args| step(lua, &shared, args))?,
-    )?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "gsub",
-        lua.create_function(move |lua, args| gsub(lua, &shared, args))?,
-    )?;
+    let find_first = |lua: &Lua, budget: &Budget, args| find(lua, budget, args, true);
+    table.raw_set("find", budget.function(lua, find_first)?)?;
+    let match_first = |lua: &Lua, budget: &Budget, args| find(lua, budget, args, false);
+    table.raw_set("match", budget.function(lua, match_first)?)?;
+    table.raw_set("step", budget.function(lua, step)?)?;
+    table.raw_set("gsub", budget.function(lua, gsub)?)?;
     table.raw_set("gsub_check", lua.create_function(gsub_check)?)?;
     table.raw_set("gmatch_check", lua.create_function(gmatch_check)?)?;
     Ok(table)

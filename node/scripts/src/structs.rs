@@ -21,21 +21,9 @@ const RESULTS_MAX: usize = 7_900;
 /// The library's table.
 pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     let table = lua.create_table()?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "pack",
-        lua.create_function(move |lua, args| pack(lua, &shared, args))?,
-    )?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "unpack",
-        lua.create_function(move |lua, args| unpack(lua, &shared, args))?,
-    )?;
-    let shared = Rc::clone(budget);
-    table.raw_set(
-        "size",
-        lua.create_function(move |lua, args| size(lua, &shared, args))?,
-    )?;
+    table.raw_set("pack", budget.function(lua, pack)?)?;
+    table.raw_set("unpack", budget.function(lua, unpack)?)?;
+    table.raw_set("size", budget.function(lua, size)?)?;
     Ok(table)
 }
 
