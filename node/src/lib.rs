@@ -220,12 +220,12 @@ pub use error::{Error, Happened, KeyError, ValueError};
 pub use events::{ClusterEvent, Events, LoggedEvent};
 pub use map::{
     Add, Answers, Cache, CachePut, Changes, Codec, Counters, Database, DatabaseChange,
-    DatabaseChanges, DatabaseTransaction, Entries, Loaded, Map, MapChange, MapStats, OpenCache,
-    OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter, Subscribe,
-    SubscribeDatabase, Transaction, Undecodable, Versioned,
+    DatabaseChanges, DatabaseTransaction, Entries, KeyOf, Loaded, Map, MapChange, MapStats,
+    OpenCache, OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter,
+    Subscribe, SubscribeDatabase, Transaction, Undecodable, Versioned,
 };
 #[cfg(feature = "near")]
-pub use map::{NearCache, NearMap, NearStats, OpenNear, OpenNearCache};
+pub use map::{NearCache, NearMap, NearStats, OpenNear};
 pub use node::{Builder, Departure, Node, start};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};

@@ -26,16 +26,17 @@ mod transaction;
 mod value;
 mod whole;
 
+#[cfg(feature = "near")]
+pub use cache::NearCache;
 pub(crate) use cache::schemas_of;
 pub use cache::{Cache, CachePut, Loaded, OpenCache};
-#[cfg(feature = "near")]
-pub use cache::{NearCache, OpenNearCache};
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
 };
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use counters::{Add, Counters};
 pub use database::Database;
+pub use key::KeyOf;
 #[cfg(feature = "near")]
 pub use near::{NearMap, NearStats, OpenNear};
 pub use open::{OpenCounters, OpenMap};
@@ -56,7 +57,6 @@ use pages::Pages;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use stats::Counts;
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -177,11 +177,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let found = self.decoded(self.read(key, Action::Get).await?)?;
         self.counts.looked_up(found.is_some());
         Ok(found)
@@ -194,11 +190,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn contains<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn contains<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         number(self.read(key, Action::Exists).await?)
     }
 
@@ -212,11 +204,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn insert<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error> {
         let action = Action::Set {
             value: encode_value(&self.form, value)?,
             condition: Condition::Always,
@@ -244,11 +232,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn insert_if_absent<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn insert_if_absent<Q: KeyOf<K> + ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+    ) -> Result<Option<V>, Error> {
         self.put(key, value).if_absent().await
     }
 
@@ -286,11 +274,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn remove<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         number(self.write(key, Action::Delete).await?)
     }
 

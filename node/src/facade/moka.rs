@@ -25,12 +25,11 @@
 //! - There are no eviction listeners and weighers: see `docs/from-moka.md` for what to use instead.
 
 use crate::error::Error;
-use crate::map::Cache as Inner;
+use crate::map::{Cache as Inner, KeyOf};
 use crate::node::Node;
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
@@ -237,11 +236,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         self.cache.get(key).await
     }
 
@@ -252,11 +247,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn contains_key<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn contains_key<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         Ok(self.cache.get(key).await?.is_some())
     }
 
@@ -340,11 +331,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, the key may be removed or not, now or a little later.
-    pub async fn invalidate<Q>(&self, key: &Q) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn invalidate<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<(), Error> {
         self.cache.invalidate(key).await.map(drop)
     }
 
@@ -356,11 +343,7 @@ where
     ///
     /// # Cancel safety
     /// As for [`Cache::invalidate`]. The value is lost if it is removed.
-    pub async fn remove<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn remove<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         self.cache.take(key).await
     }
 

@@ -20,13 +20,13 @@ mod waits;
 
 pub use load::Loaded;
 #[cfg(feature = "near")]
-pub use near::{NearCache, OpenNearCache};
+pub use near::NearCache;
 pub use open::OpenCache;
 pub(crate) use schemas::map_of as schemas_of;
 pub use store::CachePut;
 
 use super::value::Form;
-use super::{Map, Pages};
+use super::{KeyOf, Map, Pages};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
@@ -37,7 +37,6 @@ use flight::Flights;
 use schemas::SchemaSlot;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -175,11 +174,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let found = match self.held(self.slot.key(key)?).await? {
             Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
             Held::Value(..) | Held::Absent(_) | Held::Nothing | Held::Undecodable => None,
@@ -197,11 +192,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the key may be removed or not, now or a little later. If it is,
     /// its value is lost.
-    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn take<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let key = self.slot.key(key)?;
         let (keyspace, map) = (self.map.entry.keyspace, self.map.entry.id);
         let queue = self.map.data.queue(keyspace, map, key.clone());
@@ -292,11 +283,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn invalidate<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn invalidate<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         let key = self.slot.key(key)?;
         let elsewhere = self.remove_elsewhere(&key).await?;
         let removed = super::number(self.map.write_encoded(key, Action::Delete).await?)?;

@@ -4,7 +4,7 @@
 //! failovers, moves, splits and merges. If it cannot be told all, it is told that: then it reads
 //! anew what matters to it. Changes of different keys come in no particular order.
 
-use super::key;
+use super::key::{self, KeyOf};
 use super::value::Form;
 use crate::data::{DataHandle, NextChange, Stream};
 use crate::error::{Error, KeyError};
@@ -13,7 +13,6 @@ use doyen_engine::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, Told, Wh
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -70,11 +69,7 @@ impl<K, V> Subscribe<K, V> {
     }
 
     /// Only changes of this key.
-    pub fn key<Q>(mut self, key: &Q) -> Self
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn key<Q: KeyOf<K> + ?Sized>(mut self, key: &Q) -> Self {
         match key::encode(key) {
             Ok(key) => self.filter.keys = Keys::One(key.into()),
             Err(wrong) => self.wrong = Some(wrong),

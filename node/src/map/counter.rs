@@ -5,12 +5,10 @@ use crate::error::Error;
 use crate::map::Database;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Outcome};
+use futures_util::future::join_all;
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::Poll;
 
 /// Keys of one counter, at most, because every sum reads all of them.
 pub const SHARDS_MAX: u16 = 1024;
@@ -95,8 +93,7 @@ impl ShardedCounter {
         let asked = self
             .shards
             .iter()
-            .map(|shard| self.database.execute(shard.clone(), Action::Get))
-            .collect();
+            .map(|shard| self.database.execute(shard.clone(), Action::Get));
         let number = |outcome| match outcome {
             Outcome::Nil => Ok(0),
             Outcome::Bulk(text) => {
@@ -108,7 +105,7 @@ impl ShardedCounter {
             Outcome::Failed(failure) => Err(Error::of_read(failure)),
             other => Err(Error::unexpected(other)),
         };
-        all(asked).await.into_iter().map(number).sum()
+        join_all(asked).await.into_iter().map(number).sum()
     }
 
     /// Removes all shards, one after the other. Additions that run meanwhile may be lost or stay.
@@ -124,28 +121,4 @@ impl ShardedCounter {
         }
         Ok(())
     }
-}
-
-/// The results of futures that run at the same time.
-async fn all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut futures: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
-    let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
-    poll_fn(|cx| {
-        for (future, done) in futures
-            .iter_mut()
-            .zip(&mut done)
-            .filter(|(_, done)| done.is_none())
-        {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                *done = Some(output);
-            }
-        }
-        if done.iter().all(Option::is_some) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
-    done.into_iter().flatten().collect()
 }

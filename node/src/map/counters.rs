@@ -1,11 +1,10 @@
 //! A map of numbers that any program may add to at the same time.
 
-use super::{Map, encode_key, expiry};
+use super::{KeyOf, Map, encode_key, expiry};
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Outcome};
 use serde::Serialize;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -115,11 +114,7 @@ impl<K: Serialize> Counters<K> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<i64, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<i64, Error> {
         let operation = self.map.operation(encode_key(key)?, Action::Get);
         match self.map.data.execute(operation).await {
             Outcome::Nil => Ok(0),
@@ -136,11 +131,7 @@ impl<K: Serialize> Counters<K> {
     /// # Errors
     /// When it is awaited: [`Error::Unknown`]: the number may have been added. With every other
     /// error it was not. [`Error::Overflow`]: the sum would not fit.
-    pub fn add<Q>(&self, key: &Q, by: i64) -> Add<'_, K>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn add<Q: KeyOf<K> + ?Sized>(&self, key: &Q, by: i64) -> Add<'_, K> {
         let expiry = self.map.ttl.map_or(Expiry::Keep, expiry);
         Add {
             counters: self,
@@ -161,11 +152,7 @@ impl<K: Serialize> Counters<K> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn set<Q>(&self, key: &Q, number: i64) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn set<Q: KeyOf<K> + ?Sized>(&self, key: &Q, number: i64) -> Result<(), Error> {
         let action = Action::Set {
             value: number.to_string().into(),
             condition: Condition::Always,
@@ -183,11 +170,7 @@ impl<K: Serialize> Counters<K> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn remove<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         super::number(self.execute(encode_key(key)?, Action::Delete).await?)
     }
 

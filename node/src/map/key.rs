@@ -18,6 +18,22 @@ use crate::error::KeyError;
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visitor};
 use serde::ser::{self, Serialize};
+use std::borrow::Borrow;
+
+/// A key of type `K`, or what it borrows as: `str` for `String`, `[u8]` for `Vec<u8>`. Every such type
+/// that serde writes is one.
+///
+/// ```
+/// use doyen::{Error, KeyOf, Map};
+///
+/// /// Whether a session is known, by its name or any borrowed form of it.
+/// async fn knows<Q: KeyOf<String> + ?Sized>(map: &Map<String, u64>, name: &Q) -> Result<bool, Error> {
+///     map.contains(name).await
+/// }
+/// ```
+pub trait KeyOf<K: ?Sized>: Serialize {}
+
+impl<K: Borrow<Q> + ?Sized, Q: Serialize + ?Sized> KeyOf<K> for Q {}
 
 /// The bytes of a key.
 pub(super) fn encode<K: Serialize + ?Sized>(key: &K) -> Result<Vec<u8>, KeyError> {

@@ -15,7 +15,7 @@
 //! wake. So a write in the same process costs little more than without a near cache.
 
 use super::changes::filter;
-use super::{Map, Put, encode_key, key, scratch};
+use super::{KeyOf, Map, Put, encode_key, key, scratch};
 use crate::clock;
 use crate::data::Stream;
 use crate::data::nears::Forgets;
@@ -31,11 +31,11 @@ use quick_cache::UnitWeighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{IntoFuture, poll_fn};
 use std::hash::BuildHasher;
+use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,7 +44,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Copies that are kept, by default.
-pub(super) const CAPACITY: u64 = 10_000;
+const CAPACITY: u64 = 10_000;
 /// Reads at primaries of one call that are under way at the same time.
 const UNDER_WAY: usize = 256;
 /// Confirmations come this often within the time that they count.
@@ -56,27 +56,19 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 /// Locks among which keys are divided.
 const MARKS: usize = 256;
 
-/// A near cache that is about to be opened, from [`Map::near`]. Await it.
+/// A near cache of a [`Map`] or a [`Cache`](crate::Cache) that is about to be opened, from
+/// [`Map::near`] and [`Cache::near`](crate::Cache::near). Await it.
 ///
 /// Example: [`NearMap`].
 ///
 /// # Cancel safety
 /// If the future is dropped, nothing is kept, and nothing else has changed.
+#[derive(Debug)]
 #[must_use = "it is opened when it is awaited"]
-pub struct OpenNear<K, V> {
-    map: Map<K, V>,
-    max_staleness: Duration,
-    capacity: u64,
-}
-
-impl<K, V> fmt::Debug for OpenNear<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenNear")
-            .field("map", &self.map.name())
-            .field("max_staleness", &self.max_staleness)
-            .field("capacity", &self.capacity)
-            .finish()
-    }
+pub struct OpenNear<M> {
+    pub(super) of: M,
+    pub(super) max_staleness: Duration,
+    pub(super) capacity: u64,
 }
 
 /// A map with copies of its entries in this process, from [`Map::near`]. Cheap to clone.
@@ -104,8 +96,7 @@ impl<K, V> fmt::Debug for OpenNear<K, V> {
 /// its primary tells that it removed it.
 pub struct NearMap<K, V> {
     map: Map<K, V>,
-    near: Arc<Near<V>>,
-    following: Arc<Following>,
+    near: Arc<Following<V>>,
 }
 
 impl<K, V> Clone for NearMap<K, V> {
@@ -113,7 +104,6 @@ impl<K, V> Clone for NearMap<K, V> {
         Self {
             map: self.map.clone(),
             near: self.near.clone(),
-            following: self.following.clone(),
         }
     }
 }
@@ -147,13 +137,24 @@ pub struct NearStats {
     pub unconfirmed: u64,
 }
 
-/// The task that follows the map. It ends with the last clone of the near cache.
-#[derive(Debug)]
-pub(super) struct Following(JoinHandle<()>);
+/// The copies, and the task that follows the map for them. It ends with the last clone of the near
+/// cache.
+pub(super) struct Following<V> {
+    near: Arc<Near<V>>,
+    task: JoinHandle<()>,
+}
 
-impl Drop for Following {
+impl<V> Drop for Following<V> {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+    }
+}
+
+impl<V> Deref for Following<V> {
+    type Target = Near<V>;
+
+    fn deref(&self) -> &Near<V> {
+        &self.near
     }
 }
 
@@ -195,16 +196,20 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`]. [`Error::NoRuntime`]: this was called outside
     /// of tokio. [`Error::Refused`]: `max_staleness` is below 50 ms.
-    pub fn near(&self, max_staleness: Duration) -> OpenNear<K, V> {
-        OpenNear {
-            map: self.clone(),
+    pub fn near(&self, max_staleness: Duration) -> OpenNear<Self> {
+        OpenNear::new(self.clone(), max_staleness)
+    }
+}
+
+impl<M> OpenNear<M> {
+    pub(super) const fn new(of: M, max_staleness: Duration) -> Self {
+        Self {
+            of,
             max_staleness,
             capacity: CAPACITY,
         }
     }
-}
 
-impl<K, V> OpenNear<K, V> {
     /// How many copies are kept, about; 10,000 by default. Which ones is decided by how often and
     /// how recently they are read (S3-FIFO).
     pub const fn capacity(mut self, entries: u64) -> Self {
@@ -213,7 +218,7 @@ impl<K, V> OpenNear<K, V> {
     }
 }
 
-impl<K, V> IntoFuture for OpenNear<K, V>
+impl<K, V> IntoFuture for OpenNear<Map<K, V>>
 where
     K: 'static,
     V: Clone + Send + Sync + 'static,
@@ -223,17 +228,8 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self {
-                map,
-                max_staleness,
-                capacity,
-            } = self;
-            let (near, following) = Near::open(&map, max_staleness, capacity).await?;
-            Ok(NearMap {
-                map,
-                near,
-                following,
-            })
+            let near = Near::open(&self.of, self.max_staleness, self.capacity).await?;
+            Ok(NearMap { map: self.of, near })
         })
     }
 }
@@ -250,11 +246,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         if let Some(found) = self.near.copy(key, None)? {
             return Ok(found);
         }
@@ -277,14 +269,10 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get_many<'q, Q>(
+    pub async fn get_many<'q, Q: KeyOf<K> + ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<Option<V>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized + 'q,
-    {
+    ) -> Result<Vec<Option<V>>, Error> {
         let mut found = Vec::new();
         let mut missing = Vec::new();
         for (at, key) in keys.into_iter().enumerate() {
@@ -311,11 +299,7 @@ where
     ///
     /// # Cancel safety
     /// As for [`Map::insert`].
-    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn insert<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error> {
         self.map.insert(key, value).await
     }
 
@@ -332,11 +316,7 @@ where
     ///
     /// # Errors
     /// When it is awaited: see [`Put`].
-    pub fn put<Q>(&self, key: &Q, value: &V) -> Put<'_, K, V>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn put<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Put<'_, K, V> {
         self.map.put(key, value)
     }
 
@@ -347,11 +327,7 @@ where
     ///
     /// # Cancel safety
     /// As for [`Map::remove`].
-    pub async fn remove<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn remove<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         self.map.remove(key).await
     }
 
@@ -409,7 +385,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         map: &Map<K, V>,
         max_staleness: Duration,
         capacity: u64,
-    ) -> Result<(Arc<Self>, Arc<Following>), Error> {
+    ) -> Result<Arc<Following<V>>, Error> {
         within_runtime()?;
         if max_staleness < STALENESS_LEAST {
             return Err(Error::Refused(format!(
@@ -446,7 +422,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         let forgets: Weak<dyn Forgets> = Arc::downgrade(&(near.clone() as Arc<dyn Forgets>));
         map.data.add_near(keyspace, id, forgets);
         let task = tokio::spawn(follow(near.clone()));
-        Ok((near, Arc::new(Following(task))))
+        Ok(Arc::new(Following { near, task }))
     }
 
     pub(super) fn stats(&self) -> NearStats {

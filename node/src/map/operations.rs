@@ -1,13 +1,12 @@
 //! Operations that change a key by what it holds, and operations on many keys.
 
-use super::{Map, encode_key, expiry, number};
+use super::{KeyOf, Map, encode_key, expiry, number};
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, ExpireCondition, Expiry, Outcome};
 use futures_util::FutureExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
@@ -42,11 +41,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll. If the key is removed, its value
     /// is lost.
-    pub async fn take<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn take<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let decide = |value: Option<&V>| match value {
             Some(_) => Edit::Remove,
             None => Edit::Keep,
@@ -73,11 +68,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn replace<Q>(&self, key: &Q, value: &V) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn replace<Q: KeyOf<K> + ?Sized>(
+        &self,
+        key: &Q,
+        value: &V,
+    ) -> Result<Option<V>, Error> {
         self.put(key, value).keep_ttl().if_present().await
     }
 
@@ -99,15 +94,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll. `test` is not called any more.
-    pub async fn remove_if<Q>(
+    pub async fn remove_if<Q: KeyOf<K> + ?Sized>(
         &self,
         key: &Q,
         mut test: impl FnMut(&V) -> bool,
-    ) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    ) -> Result<Option<V>, Error> {
         let (seen, edit) = self
             .edit(encode_key(key)?, |value| match value {
                 Some(value) if test(value) => Edit::Remove,
@@ -155,11 +146,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn ttl<Q>(&self, key: &Q) -> Result<Option<Duration>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn ttl<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<Duration>, Error> {
         match self.read(key, Action::PTtl).await? {
             Outcome::Int(ms) => Ok(u64::try_from(ms).ok().map(Duration::from_millis)),
             other => Err(Error::unexpected(other)),
@@ -176,11 +163,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn touch<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn touch<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         match self.ttl {
             Some(ttl) => self.expire(key, ttl).await,
             None => number(self.read(key, Action::Touch).await?),
@@ -209,11 +192,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn expire<Q>(&self, key: &Q, ttl: Duration) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn expire<Q: KeyOf<K> + ?Sized>(
+        &self,
+        key: &Q,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
         let action = Action::Expire {
             expiry: expiry(ttl),
             condition: ExpireCondition::Always,
@@ -229,11 +212,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn persist<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn persist<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         number(self.write(key, Action::Persist).await?)
     }
 
@@ -260,15 +239,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll. `change` is not called any more.
-    pub async fn update<Q>(
+    pub async fn update<Q: KeyOf<K> + ?Sized>(
         &self,
         key: &Q,
         mut change: impl FnMut(Option<&V>) -> Option<V>,
-    ) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    ) -> Result<Option<V>, Error> {
         let decide = |value: Option<&V>| match change(value) {
             Some(next) => Edit::Write(next),
             None => Edit::Remove,
@@ -300,11 +275,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// [`Error::Unknown`]. Nothing happens before the first poll.
     ///
     /// [`Codec::Bytes`]: crate::Codec::Bytes
-    pub async fn append<Q>(&self, key: &Q, bytes: &[u8]) -> Result<u64, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn append<Q: KeyOf<K> + ?Sized>(&self, key: &Q, bytes: &[u8]) -> Result<u64, Error> {
         if self.form.has_label() {
             return Err(Error::Refused(format!(
                 "bytes cannot be appended to values of the map {}: open it with Codec::Bytes",
@@ -340,14 +311,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get_many<'q, Q>(
+    pub async fn get_many<'q, Q: KeyOf<K> + ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Result<Vec<Option<V>>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized + 'q,
-    {
+    ) -> Result<Vec<Option<V>>, Error> {
         self.get_each(keys).await.into_iter().collect()
     }
 
@@ -369,14 +336,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     #[must_use = "some of them may have failed"]
-    pub async fn get_each<'q, Q>(
+    pub async fn get_each<'q, Q: KeyOf<K> + ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Vec<Result<Option<V>, Error>>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized + 'q,
-    {
+    ) -> Vec<Result<Option<V>, Error>> {
         let actions = keys
             .into_iter()
             .map(|key| Ok((encode_key(key)?, Action::Get)));
@@ -412,8 +375,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         entries: impl IntoIterator<Item = (&'q Q, &'q V)>,
     ) -> Vec<Result<(), Error>>
     where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized + 'q,
+        Q: KeyOf<K> + ?Sized + 'q,
         V: 'q,
     {
         let actions = entries.into_iter().map(|(key, value)| {
@@ -437,14 +399,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Cancel safety
     /// As for [`Map::insert_many`].
     #[must_use = "some of them may have failed"]
-    pub async fn remove_many<'q, Q>(
+    pub async fn remove_many<'q, Q: KeyOf<K> + ?Sized + 'q>(
         &self,
         keys: impl IntoIterator<Item = &'q Q>,
-    ) -> Vec<Result<bool, Error>>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized + 'q,
-    {
+    ) -> Vec<Result<bool, Error>> {
         let keys = keys.into_iter();
         let actions: Vec<Result<_, Error>> = keys
             .map(|key| Ok((encode_key(key)?, Action::Delete)))

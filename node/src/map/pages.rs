@@ -6,7 +6,7 @@
 //! returned at least once.
 
 use super::range::{RENEWED_MAX, RangeScan};
-use super::{Map, encode_key, key};
+use super::{KeyOf, Map, encode_key, key};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
@@ -14,7 +14,6 @@ use doyen_engine::op::{Failure, FindQuery, Outcome, PartitionAction, PartitionOp
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
@@ -147,11 +146,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// # Errors
     /// [`Error::Refused`]: the keyspace keeps no order. [`Error::Key`]: an end of the range cannot
     /// be encoded.
-    pub fn range<Q>(&self, range: impl RangeBounds<Q>) -> Result<Entries<K, V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize,
-    {
+    pub fn range<Q: KeyOf<K>>(&self, range: impl RangeBounds<Q>) -> Result<Entries<K, V>, Error> {
         // The first key behind another one is that key and a byte of 0.
         let behind = |key: Bytes| Bytes::from([&key[..], &[0]].concat());
         let from = match range.start_bound() {

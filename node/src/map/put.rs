@@ -1,13 +1,12 @@
 //! A write of one value, with its options.
 
-use super::{Map, Versioned, expiry};
+use super::{KeyOf, Map, Versioned, expiry};
 use crate::error::Error;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Condition, Expiry, Outcome, Watched};
 use doyen_engine::{fenced, idle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -93,11 +92,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Errors
     /// When it is awaited: see [`Put`].
-    pub fn put<Q>(&self, key: &Q, value: &V) -> Put<'_, K, V>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn put<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Put<'_, K, V> {
         Put {
             map: self,
             encoded: self.encoded(key, value),

@@ -1,7 +1,7 @@
 //! Several operations on keys of one partition: all of them at once, or none.
 
 use super::value::Form;
-use super::{Database, Map, encode_key, encode_value, expiry};
+use super::{Database, KeyOf, Map, encode_key, encode_value, expiry};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
@@ -9,7 +9,6 @@ use doyen_engine::op::{self, Action, Condition, Expiry, Outcome, Step, Value, Wa
 use doyen_placement::{KeyspaceId, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -124,49 +123,29 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Transaction<K, V> {
     }
 
     /// The value of a key.
-    pub fn get<Q>(&mut self, key: &Q) -> Pending<Option<V>>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn get<Q: KeyOf<K> + ?Sized>(&mut self, key: &Q) -> Pending<Option<V>> {
         self.draft
             .add(encode_key(key), Ok(Action::Get), decoded::<V>)
     }
 
     /// Whether the key has a value.
-    pub fn contains<Q>(&mut self, key: &Q) -> Pending<bool>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn contains<Q: KeyOf<K> + ?Sized>(&mut self, key: &Q) -> Pending<bool> {
         self.draft.add(encode_key(key), Ok(Action::Exists), flag)
     }
 
     /// Writes a value, which has the time to live of the map
     /// ([`OpenMap::ttl`](crate::OpenMap::ttl)), or none.
-    pub fn insert<Q>(&mut self, key: &Q, value: &V)
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn insert<Q: KeyOf<K> + ?Sized>(&mut self, key: &Q, value: &V) {
         self.set(key, value, self.draft.ttl.map_or(Expiry::None, expiry));
     }
 
     /// Writes a value that expires after `ttl` (at once, if `ttl` is below a millisecond).
-    pub fn insert_for<Q>(&mut self, key: &Q, value: &V, ttl: Duration)
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn insert_for<Q: KeyOf<K> + ?Sized>(&mut self, key: &Q, value: &V, ttl: Duration) {
         self.set(key, value, expiry(ttl));
     }
 
     /// Removes a key. The answer says whether it had a value.
-    pub fn remove<Q>(&mut self, key: &Q) -> Pending<bool>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn remove<Q: KeyOf<K> + ?Sized>(&mut self, key: &Q) -> Pending<bool> {
         self.draft.add(encode_key(key), Ok(Action::Delete), flag)
     }
 
@@ -272,11 +251,10 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get_versioned<Q>(&self, key: &Q) -> Result<Versioned<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get_versioned<Q: KeyOf<K> + ?Sized>(
+        &self,
+        key: &Q,
+    ) -> Result<Versioned<V>, Error> {
         self.versioned(encode_key(key)?).await
     }
 

@@ -2,14 +2,13 @@
 
 use super::{LockPlace, refused};
 use crate::error::Error;
-use crate::map::encode_key;
+use crate::map::{KeyOf, encode_key};
 use crate::node::Node;
 use crate::node::limiters::Rule;
 use doyen_engine::op::Action;
 use doyen_engine::sync::{self, SlidingWindow, TokenBucket};
 use doyen_placement::level::LIMITER_RULES;
 use serde::Serialize;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -216,11 +215,7 @@ impl<K: Serialize> RateLimiter<K> {
     /// # Cancel safety
     /// If the future is dropped, the limit may have been used or not, as after [`Error::Unknown`].
     /// Nothing happens before the first poll.
-    pub async fn check<Q>(&self, key: &Q) -> Result<Decision, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn check<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Decision, Error> {
         self.check_cost(key, 1).await
     }
 
@@ -238,11 +233,11 @@ impl<K: Serialize> RateLimiter<K> {
     ///
     /// # Cancel safety
     /// As for [`RateLimiter::check`].
-    pub async fn check_cost<Q>(&self, key: &Q, cost: u64) -> Result<Decision, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn check_cost<Q: KeyOf<K> + ?Sized>(
+        &self,
+        key: &Q,
+        cost: u64,
+    ) -> Result<Decision, Error> {
         let level = self.place.data.table().map_or(0, |table| table.level);
         let key = if level >= LIMITER_RULES {
             self.rule.key(&self.name, key)?

@@ -5,13 +5,12 @@ use super::store::Extra;
 use super::waits::{Link, WaitEntry, WaitingLoad};
 use super::{Cache, Held};
 use crate::error::{Error, within_runtime};
-use crate::map::encode_value;
+use crate::map::{KeyOf, encode_value};
 use bytes::Bytes;
 use doyen_engine::cached::Freshness;
 use futures_util::future::{BoxFuture, FutureExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -136,8 +135,7 @@ where
     /// load that has not begun does not begin.
     pub async fn get_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<V, Error>
     where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<T, E>> + Send + 'static,
         T: Into<Loaded<V>>,
@@ -171,8 +169,7 @@ where
     /// As for [`Cache::get_or_load`].
     pub async fn find_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<Option<V>, Error>
     where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<Option<T>, E>> + Send + 'static,
         T: Into<Loaded<V>>,

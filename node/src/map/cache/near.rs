@@ -2,40 +2,17 @@
 
 use super::{Cache, CachePut, Held, Loaded};
 use crate::error::Error;
-use crate::map::near::{CAPACITY, Following, Near, NearStats};
+use crate::map::KeyOf;
+use crate::map::near::{Following, Near, NearStats, OpenNear};
 use bytes::Bytes;
 use doyen_engine::cached::Freshness;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// A near cache of a cache that is about to be opened, from [`Cache::near`]. Await it.
-///
-/// Example: [`NearCache`].
-///
-/// # Cancel safety
-/// If the future is dropped, nothing is kept, and nothing else has changed.
-#[must_use = "it is opened when it is awaited"]
-pub struct OpenNearCache<K, V> {
-    cache: Cache<K, V>,
-    max_staleness: Duration,
-    capacity: u64,
-}
-
-impl<K, V> fmt::Debug for OpenNearCache<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenNearCache")
-            .field("cache", &self.cache.name())
-            .field("max_staleness", &self.max_staleness)
-            .field("capacity", &self.capacity)
-            .finish()
-    }
-}
 
 /// A cache with copies of its fresh entries in this process, from [`Cache::near`]. Cheap to clone.
 ///
@@ -56,8 +33,7 @@ impl<K, V> fmt::Debug for OpenNearCache<K, V> {
 /// stale or missing, goes the way of [`Cache::get_or_load`].
 pub struct NearCache<K, V> {
     cache: Cache<K, V>,
-    near: Arc<Near<V>>,
-    following: Arc<Following>,
+    near: Arc<Following<V>>,
 }
 
 impl<K, V> Clone for NearCache<K, V> {
@@ -65,7 +41,6 @@ impl<K, V> Clone for NearCache<K, V> {
         Self {
             cache: self.cache.clone(),
             near: self.near.clone(),
-            following: self.following.clone(),
         }
     }
 }
@@ -84,25 +59,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::near`](crate::Map::near).
-    pub fn near(&self, max_staleness: Duration) -> OpenNearCache<K, V> {
-        OpenNearCache {
-            cache: self.clone(),
-            max_staleness,
-            capacity: CAPACITY,
-        }
+    pub fn near(&self, max_staleness: Duration) -> OpenNear<Self> {
+        OpenNear::new(self.clone(), max_staleness)
     }
 }
 
-impl<K, V> OpenNearCache<K, V> {
-    /// How many copies are kept, about; 10,000 by default. Which ones is decided by how often and
-    /// how recently they are read (S3-FIFO).
-    pub const fn capacity(mut self, entries: u64) -> Self {
-        self.capacity = entries;
-        self
-    }
-}
-
-impl<K, V> IntoFuture for OpenNearCache<K, V>
+impl<K, V> IntoFuture for OpenNear<Cache<K, V>>
 where
     K: 'static,
     V: Clone + Send + Sync + 'static,
@@ -112,17 +74,9 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let Self {
-                cache,
-                max_staleness,
-                capacity,
-            } = self;
-            let (near, following) = Near::open(&cache.map, max_staleness, capacity).await?;
-            Ok(NearCache {
-                cache,
-                near,
-                following,
-            })
+            let cache = self.of;
+            let near = Near::open(&cache.map, self.max_staleness, self.capacity).await?;
+            Ok(NearCache { cache, near })
         })
     }
 }
@@ -139,11 +93,7 @@ where
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
-    pub async fn get<Q>(&self, key: &Q) -> Result<Option<V>, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         if let Some(found) = self.near.copy(key, self.cache.slot.byte)? {
             return Ok(found);
         }
@@ -164,8 +114,7 @@ where
     /// As for [`Cache::get_or_load`].
     pub async fn get_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<V, Error>
     where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<T, E>> + Send + 'static,
         T: Into<Loaded<V>>,
@@ -187,8 +136,7 @@ where
     /// As for [`Cache::get_or_load`].
     pub async fn find_or_load<Q, F, L, T, E>(&self, key: &Q, load: F) -> Result<Option<V>, Error>
     where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
+        Q: KeyOf<K> + ?Sized,
         F: FnOnce() -> L + Send + 'static,
         L: Future<Output = Result<Option<T>, E>> + Send + 'static,
         T: Into<Loaded<V>>,
@@ -204,11 +152,7 @@ where
     ///
     /// # Errors
     /// As for [`Cache::put`].
-    pub fn put<Q>(&self, key: &Q, value: &V) -> CachePut<'_, K, V>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn put<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> CachePut<'_, K, V> {
         self.cache.put(key, value)
     }
 
@@ -219,11 +163,7 @@ where
     ///
     /// # Cancel safety
     /// As for [`Cache::insert`].
-    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn insert<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error> {
         self.cache.insert(key, value).await
     }
 
@@ -234,11 +174,7 @@ where
     ///
     /// # Cancel safety
     /// As for [`Cache::invalidate`].
-    pub async fn invalidate<Q>(&self, key: &Q) -> Result<bool, Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn invalidate<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<bool, Error> {
         self.cache.invalidate(key).await
     }
 

@@ -2,13 +2,12 @@
 
 use super::{Cache, Settings};
 use crate::error::Error;
-use crate::map::encode_value;
+use crate::map::{KeyOf, encode_value};
 use bytes::Bytes;
 use doyen_engine::cached::{self, Times};
 use doyen_engine::op::Outcome;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::borrow::Borrow;
 use std::fmt;
 use std::future::IntoFuture;
 use std::pin::Pin;
@@ -76,11 +75,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Errors
     /// When it is awaited: as for [`Map::insert`](crate::Map::insert). [`Error::Refused`]: the tags
     /// are too long.
-    pub fn put<Q>(&self, key: &Q, value: &V) -> CachePut<'_, K, V>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub fn put<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> CachePut<'_, K, V> {
         CachePut {
             cache: self,
             encoded: (self.slot.key(key))
@@ -97,11 +92,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
     /// [`Error::Unknown`]. Nothing happens before the first poll.
-    pub async fn insert<Q>(&self, key: &Q, value: &V) -> Result<(), Error>
-    where
-        K: Borrow<Q>,
-        Q: Serialize + ?Sized,
-    {
+    pub async fn insert<Q: KeyOf<K> + ?Sized>(&self, key: &Q, value: &V) -> Result<(), Error> {
         self.put(key, value).await
     }
 }
