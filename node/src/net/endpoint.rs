@@ -11,7 +11,7 @@ use quinn::{
     TransportConfig, VarInt,
 };
 use std::cell::RefCell;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
@@ -277,14 +277,37 @@ impl Endpoint {
     /// # Errors
     /// The socket cannot be used.
     pub fn new(socket: UdpSocket, identity: Arc<Identity>, hooks: Hooks) -> io::Result<Self> {
+        prepare(&socket, Purpose::Control)?;
+        Self::over(socket, identity, hooks, true)
+    }
+
+    /// An endpoint that only dials, on any free port, towards this address.
+    ///
+    /// # Errors
+    /// There is no free port.
+    pub(super) fn outgoing(towards: SocketAddr, identity: Arc<Identity>) -> io::Result<Self> {
+        let any: IpAddr = if towards.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv6Addr::UNSPECIFIED.into()
+        };
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        socket.set_nonblocking(true)?;
+        Self::over(socket, identity, Hooks::default(), false)
+    }
+
+    fn over(
+        socket: UdpSocket,
+        identity: Arc<Identity>,
+        hooks: Hooks,
+        answers: bool,
+    ) -> io::Result<Self> {
         let transport = Arc::new(transport(Purpose::Control));
         let configs = Configs::new(identity.tls(), &transport);
-        prepare(&socket, Purpose::Control)?;
-        let server = (*configs.server).clone();
         let reach = Reach::of(socket.local_addr()?);
         let quinn = quinn::Endpoint::new(
             EndpointConfig::default(),
-            Some(server),
+            answers.then(|| (*configs.server).clone()),
             socket,
             Arc::new(ControlRuntime {
                 hooks: hooks.clone(),
@@ -299,44 +322,6 @@ impl Endpoint {
             configs: RefCell::new(configs),
             places: RefCell::new(Places::new(Purpose::Control)),
             hooks,
-        })
-    }
-
-    /// An endpoint that only dials, on any free port, towards this address.
-    ///
-    /// # Errors
-    /// There is no free port.
-    pub(super) fn outgoing(towards: SocketAddr, identity: Arc<Identity>) -> io::Result<Self> {
-        let any = SocketAddr::new(
-            if towards.is_ipv4() {
-                Ipv4Addr::UNSPECIFIED.into()
-            } else {
-                Ipv6Addr::UNSPECIFIED.into()
-            },
-            0,
-        );
-        let socket = UdpSocket::bind(any)?;
-        socket.set_nonblocking(true)?;
-        let transport = Arc::new(transport(Purpose::Control));
-        let configs = Configs::new(identity.tls(), &transport);
-        let reach = Reach::of(socket.local_addr()?);
-        let quinn = quinn::Endpoint::new(
-            EndpointConfig::default(),
-            None,
-            socket,
-            Arc::new(ControlRuntime {
-                hooks: Hooks::default(),
-                errors: identity.send_errors().clone(),
-            }),
-        )?;
-        Ok(Self {
-            quinn,
-            reach,
-            identity,
-            transport,
-            configs: RefCell::new(configs),
-            places: RefCell::new(Places::new(Purpose::Control)),
-            hooks: Hooks::default(),
         })
     }
 
