@@ -13,7 +13,7 @@ use crate::data::{DataHandle, DataStats, Longest};
 use crate::net::identity::{CertificateReport, Identity};
 use crate::net::traffic::TrafficKind;
 use crate::report::status::ClusterReport;
-use doyen_gossip::agreement::Stage;
+use doyen_gossip::agreement::{Oversight, Stage};
 use doyen_placement::{Paused, planner};
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
@@ -101,426 +101,370 @@ impl fmt::Debug for Metrics {
     }
 }
 
-/// Gauges: name, unit, meaning.
-const GAUGES: &[(&str, Unit, &str)] = &[
-    (
-        "doyen_keys",
-        Unit::Count,
-        "Keys held by this node, as primary and as copy",
-    ),
-    (
-        "doyen_memory_bytes",
-        Unit::Bytes,
-        "Memory of entries, tails and snapshots",
-    ),
-    (
-        "doyen_memory_outside_bytes",
-        Unit::Bytes,
-        "Other memory: buffers of clients and peers, dropped data that is not freed yet, and what \
-         the allocator keeps",
-    ),
-    (
-        "doyen_memory_max_bytes",
-        Unit::Bytes,
-        "Limit of data and other memory together (--memory-max)",
-    ),
-    (
-        "doyen_memory_filled_ratio",
-        Unit::Count,
-        "Filled part of that limit, 0 to 1, of the fullest data thread: from 0.7 on other members \
-         are given copies, from 0.8 on copies move away, \
-         at 0.9, and a little below it, writes are refused or keys evicted",
-    ),
-    (
-        "doyen_wall_clock_timestamp_seconds",
-        Unit::Seconds,
-        "This node's time of day when it was asked",
-    ),
-    (
-        "doyen_boot_clock_seconds",
-        Unit::Seconds,
-        "The clock with which this node measures leases and expiry (CLOCK_BOOTTIME), when it was \
-         asked: its rate matters, not its value",
-    ),
-    (
-        "doyen_certificate_expiry_timestamp_seconds",
-        Unit::Seconds,
-        "When the first certificate of this node's chain expires (--tls-cert, or made from a \
-         secret)",
-    ),
-    (
-        "doyen_certificate_expiry_seconds",
-        Unit::Seconds,
-        "How long the certificate of these ports is still valid, by port: listen (nodes), resp, \
-         http; negative if it has expired, by this node's clock",
-    ),
-    (
-        "doyen_operations_parked",
-        Unit::Count,
-        "Operations that wait for a partition to be served",
-    ),
-    (
-        "doyen_partitions_open",
-        Unit::Count,
-        "Partitions that this node leads and serves",
-    ),
-    (
-        "doyen_partitions_divided",
-        Unit::Count,
-        "Copies that this node already serves and still fills from partitions that were split or \
-         merged",
-    ),
-    (
-        "doyen_partitions_closed",
-        Unit::Count,
-        "Partitions that this node leads and does not serve yet",
-    ),
-    (
-        "doyen_resp_connections",
-        Unit::Count,
-        "Open RESP connections",
-    ),
-    (
-        "doyen_resp_connections_max",
-        Unit::Count,
-        "Limit on RESP connections (--connections-max, or CONFIG SET maxclients)",
-    ),
-    ("doyen_clients", Unit::Count, "Connected native clients"),
-    (
-        "doyen_resp_input_bytes",
-        Unit::Bytes,
-        "Bytes of RESP commands that are incomplete or not run yet",
-    ),
-    (
-        "doyen_resp_answer_bytes",
-        Unit::Bytes,
-        "Bytes of RESP commands in progress and of answers not written yet, without stored values",
-    ),
-    (
-        "doyen_resp_spilled_bytes",
-        Unit::Bytes,
-        "Bytes of answers kept for RESP clients that send commands and do not read",
-    ),
-    (
-        "doyen_data_pass_longest_seconds",
-        Unit::Seconds,
-        "The longest pass of a data thread since this was last read, by the wall clock and by the \
-        thread's own CPU time",
-    ),
-    ("doyen_members", Unit::Count, "Members of the cluster"),
-    (
-        "doyen_coordinator_known",
-        Unit::Count,
-        "1 if this node is a member and knows the coordinator",
-    ),
-    (
-        "doyen_members_gone",
-        Unit::Count,
-        "Members that went without leaving in order, and whose names no member has since then",
-    ),
-    (
-        "doyen_other_clusters",
-        Unit::Count,
-        "Other clusters of the same secret that this node has met within half a minute, if both \
-         hold data: this node is not ready",
-    ),
-    (
-        "doyen_split",
-        Unit::Count,
-        "1 if another half of this cluster lives, which a recovery split, as far as this node knows",
-    ),
-    ("doyen_term", Unit::Count, "Term of the installed table"),
-    (
-        "doyen_table_version",
-        Unit::Count,
-        "Version of the installed table",
-    ),
-    (
-        "doyen_level",
-        Unit::Count,
-        "Level of the cluster: what every member speaks",
-    ),
-    (
-        "doyen_level_max",
-        Unit::Count,
-        "The highest level that this node speaks: if it is above doyen_level, some member speaks \
-         less",
-    ),
-    (
-        "doyen_safe",
-        Unit::Count,
-        "1 if every partition serves with as many copies as the keyspace wants and the live \
-         members allow, and nothing moves, as the coordinator says",
-    ),
-    ("doyen_moves", Unit::Count, "Partitions that move"),
-    (
-        "doyen_balance_paused",
-        Unit::Count,
-        "1 if nothing moves for balance, because an operator or failed moves paused it",
-    ),
-    (
-        "doyen_moves_standing_seconds",
-        Unit::Seconds,
-        "At the coordinator: seconds without progress in all copies and handovers that are due",
-    ),
-    (
-        "doyen_moves_failed",
-        Unit::Count,
-        "At the coordinator: consecutive failed moves for balance; the third pauses balancing",
-    ),
-    (
-        "doyen_load_uneven",
-        Unit::Count,
-        "At the coordinator: 1 if a member has far more work or bytes than its share, as balancing \
-        judges it (by ratio and by gap)",
-    ),
-    (
-        "doyen_load_ratio",
-        Unit::Count,
-        "At the coordinator: work or bytes of the member that is furthest above its share, as a \
-         multiple of that share",
-    ),
-    (
-        "doyen_partitions_surplus",
-        Unit::Count,
-        "At the coordinator: by how many partitions of a keyspace a member holds or leads more \
-         than its share; absent for rings and where there are rules",
-    ),
-    (
-        "doyen_keyspace_under_replicated",
-        Unit::Count,
-        "Partitions of a keyspace with fewer copies in sync than it wants and the live members \
-         allow",
-    ),
-    (
-        "doyen_keyspace_copies_without_place",
-        Unit::Count,
-        "Copies of each partition that a keyspace asks for, beyond the number of live members that \
-         may hold data",
-    ),
-    (
-        "doyen_keyspace_unavailable",
-        Unit::Count,
-        "Partitions of a keyspace that no member serves",
-    ),
+/// A metric: what people read of it, and where its value is, unless it has labels.
+struct MetricRow<S: 'static, V: 'static = f64> {
+    name: &'static str,
+    unit: Unit,
+    meaning: &'static str,
+    value: Option<fn(&S) -> V>,
+}
+
+const fn metric<S, V>(name: &'static str) -> MetricRow<S, V> {
+    MetricRow {
+        name,
+        unit: Unit::Count,
+        meaning: "",
+        value: None,
+    }
+}
+
+impl<S, V> MetricRow<S, V> {
+    const fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    const fn about(mut self, meaning: &'static str) -> Self {
+        self.meaning = meaning;
+        self
+    }
+
+    const fn is(mut self, value: fn(&S) -> V) -> Self {
+        self.value = Some(value);
+        self
+    }
+}
+
+/// Gauges of this node.
+const NODE_GAUGES: &[MetricRow<SeenKeyspaces>] = &[
+    metric("doyen_keys")
+        .about("Keys held by this node, as primary and as copy")
+        .is(|s| s.data.shard.keys as f64),
+    metric("doyen_memory_bytes")
+        .unit(Unit::Bytes)
+        .about("Memory of entries, tails and snapshots")
+        .is(|s| s.data.shard.memory_bytes as f64),
+    metric("doyen_memory_outside_bytes")
+        .unit(Unit::Bytes)
+        .about(
+            "Other memory: buffers of clients and peers, dropped data that is not freed yet, and \
+             what the allocator keeps",
+        )
+        .is(|s| s.data.shard.memory_outside_bytes as f64),
+    metric("doyen_memory_max_bytes")
+        .unit(Unit::Bytes)
+        .about("Limit of data and other memory together (--memory-max)")
+        .is(|s| s.data.shard.memory_bytes_max as f64),
+    metric("doyen_memory_filled_ratio")
+        .about(
+            "Filled part of that limit, 0 to 1, of the fullest data thread: from 0.7 on other \
+             members are given copies, from 0.8 on copies move away, at 0.9, and a little below \
+             it, writes are refused or keys evicted",
+        )
+        .is(|s| s.data.shard.memory_filled as f64 / 1000.0),
+    metric("doyen_wall_clock_timestamp_seconds")
+        .unit(Unit::Seconds)
+        .about("This node's time of day when it was asked")
+        .is(|s| s.clocks.wall),
+    metric("doyen_boot_clock_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "The clock with which this node measures leases and expiry (CLOCK_BOOTTIME), when it \
+             was asked: its rate matters, not its value",
+        )
+        .is(|s| s.clocks.boot),
+    metric("doyen_operations_parked")
+        .about("Operations that wait for a partition to be served")
+        .is(|s| s.data.shard.parked as f64),
+    metric("doyen_partitions_open")
+        .about("Partitions that this node leads and serves")
+        .is(|s| s.data.shard.open as f64),
+    metric("doyen_partitions_divided")
+        .about(
+            "Copies that this node already serves and still fills from partitions that were \
+             split or merged",
+        )
+        .is(|s| s.data.shard.divided as f64),
+    metric("doyen_partitions_closed")
+        .about("Partitions that this node leads and does not serve yet")
+        .is(|s| s.data.shard.closed as f64),
+    metric("doyen_resp_connections")
+        .about("Open RESP connections")
+        .is(|s| s.data.connections as f64),
+    metric("doyen_resp_connections_max")
+        .about("Limit on RESP connections (--connections-max, or CONFIG SET maxclients)")
+        .is(|s| s.data.connections_max as f64),
+    metric("doyen_clients")
+        .about("Connected native clients")
+        .is(|s| s.data.clients as f64),
+    metric("doyen_resp_input_bytes")
+        .unit(Unit::Bytes)
+        .about("Bytes of RESP commands that are incomplete or not run yet")
+        .is(|s| s.data.input_bytes as f64),
+    metric("doyen_resp_answer_bytes")
+        .unit(Unit::Bytes)
+        .about(
+            "Bytes of RESP commands in progress and of answers not written yet, without stored \
+             values",
+        )
+        .is(|s| s.data.answer_bytes as f64),
+    metric("doyen_resp_spilled_bytes")
+        .unit(Unit::Bytes)
+        .about("Bytes of answers kept for RESP clients that send commands and do not read")
+        .is(|s| s.data.spilled_bytes as f64),
 ];
 
-/// Counters: name, unit, meaning.
-const COUNTERS: &[(&str, Unit, &str)] = &[
-    (
-        "doyen_operations_executed_total",
-        Unit::Count,
-        "Operations executed here as primary",
-    ),
-    (
-        "doyen_operations_forwarded_total",
-        Unit::Count,
-        "Operations forwarded to another primary",
-    ),
-    (
-        "doyen_entries_replicated_total",
-        Unit::Count,
-        "Log entries sent to copies",
-    ),
-    (
-        "doyen_snapshot_bytes_total",
-        Unit::Bytes,
-        "Bytes of snapshots sent",
-    ),
-    (
-        "doyen_copies_continued_total",
-        Unit::Count,
-        "Snapshots that were resumed where they had been interrupted",
-    ),
-    (
-        "doyen_copies_caught_up_total",
-        Unit::Count,
-        "Copies that came back and needed only the log, no snapshot",
-    ),
-    (
-        "doyen_checksum_mismatches_total",
-        Unit::Count,
-        "Copies whose checksum differed before they were admitted",
-    ),
-    (
-        "doyen_malformed_frames_total",
-        Unit::Count,
-        "Frames of peers that were refused as malformed",
-    ),
-    ("doyen_keys_expired_total", Unit::Count, "Keys expired"),
-    (
-        "doyen_memory_compactions_total",
-        Unit::Count,
-        "Times that entries were moved so that the memory between them was freed",
-    ),
-    (
-        "doyen_evicted_keys_total",
-        Unit::Count,
-        "Keys evicted because memory was full",
-    ),
-    (
-        "doyen_writes_refused_total",
-        Unit::Count,
-        "Writes that this node refused as primary because it or a copy had no room for them",
-    ),
-    (
-        "doyen_range_scans_total",
-        Unit::Count,
-        "Times that a partition was asked for a range of keys",
-    ),
-    (
-        "doyen_resp_commands_total",
-        Unit::Count,
-        "RESP commands answered",
-    ),
-    (
-        "doyen_resp_command_errors_total",
-        Unit::Count,
-        "RESP commands answered with an error",
-    ),
-    (
-        "doyen_resp_protocol_errors_total",
-        Unit::Count,
-        "RESP connections closed because of invalid bytes",
-    ),
-    (
-        "doyen_resp_connections_accepted_total",
-        Unit::Count,
-        "RESP connections accepted",
-    ),
-    (
-        "doyen_resp_connections_rejected_total",
-        Unit::Count,
-        "RESP connections refused because too many were open",
-    ),
-    (
-        "doyen_resp_connections_expelled_total",
-        Unit::Count,
-        "RESP connections closed because they held much memory and made no progress",
-    ),
-    (
-        "doyen_resp_subscribers_expelled_total",
-        Unit::Count,
-        "RESP connections closed because too many messages of channels waited for them",
-    ),
-    (
-        "doyen_resp_output_limited_total",
-        Unit::Count,
-        "RESP connections without subscriptions closed because too much output waited for them",
-    ),
-    (
-        "doyen_messages_published_total",
-        Unit::Count,
-        "Messages of channels that data threads with subscribers took",
-    ),
-    (
-        "doyen_messages_dropped_total",
-        Unit::Count,
-        "Messages of channels that a member or a data thread did not get, because it was too slow",
-    ),
-    (
-        "doyen_key_messages_lost_total",
-        Unit::Count,
-        "Changes of keys of which subscribers to messages about keys were not told, about",
-    ),
-    (
-        "doyen_resp_auth_failures_total",
-        Unit::Count,
-        "Wrong passwords of RESP clients",
-    ),
-    (
-        "doyen_resp_strangers_ended_total",
-        Unit::Count,
-        "RESP connections that had not authenticated and were closed to make room for others",
-    ),
-    (
-        "doyen_http_auth_failures_total",
-        Unit::Count,
-        "Wrong tokens of HTTP clients",
-    ),
-    (
-        "doyen_resp_connections_timed_out_total",
-        Unit::Count,
-        "RESP connections closed because no password came in time (why=auth), or because they \
-         were idle for too long (why=idle)",
-    ),
-    (
-        "doyen_data_passes_long_total",
-        Unit::Count,
-        "Passes of a data thread in which it ran for more than 20 ms",
-    ),
-    (
-        "doyen_links_malformed_total",
-        Unit::Count,
-        "Connections of peers closed because of invalid bytes",
-    ),
-    (
-        "doyen_events_total",
-        Unit::Count,
-        "Events of the cluster by kind",
-    ),
-    (
-        "doyen_move_steps_total",
-        Unit::Count,
-        "Partitions that reached a stage of a move, by table changes",
-    ),
-    (
-        "doyen_certificate_reloads_total",
-        Unit::Count,
-        "Times that changed files of secrets and certificates, of any port, came into force (done) \
-         or could not be used (failed)",
-    ),
-    (
-        "doyen_udp_send_errors_total",
-        Unit::Count,
-        "Datagrams between nodes that the system did not send, by port (control, data) and error. \
-         Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
-    ),
-    (
-        "doyen_handshakes_total",
-        Unit::Count,
-        "Connections that others began at the ports of nodes (control, data), by outcome: begun, \
-         proof_asked (the address must prove itself first), passed_over (too many at once); and \
-         TLS handshakes of clients (resp, http) that failed",
-    ),
-    (
-        "doyen_control_messages_total",
-        Unit::Count,
-        "Messages to other control threads, by purpose",
-    ),
-    (
-        "doyen_control_bytes_total",
-        Unit::Bytes,
-        "Bytes of those messages, before encryption",
-    ),
-    (
-        "doyen_control_messages_dropped_total",
-        Unit::Count,
-        "Messages to other control threads that were dropped",
-    ),
-    (
-        "doyen_lease_lapses_total",
-        Unit::Count,
-        "How often this node's lease ran out and came back",
-    ),
-    (
-        "doyen_lease_lapsed_milliseconds_total",
-        Unit::Milliseconds,
-        "For how long this node's lease had run out when it came back",
-    ),
-    (
-        "doyen_partitions_lost_total",
-        Unit::Count,
-        "Partitions that began empty because every copy was lost",
-    ),
+/// Gauges that every node knows of its cluster.
+const CLUSTER_GAUGES: &[MetricRow<ClusterReport>] = &[
+    metric("doyen_members")
+        .about("Members of the cluster")
+        .is(|r| r.members.len() as f64),
+    metric("doyen_coordinator_known")
+        .about("1 if this node is a member and knows the coordinator")
+        .is(|r| yes(r.coordinator.is_some())),
+    metric("doyen_members_gone")
+        .about(
+            "Members that went without leaving in order, and whose names no member has since \
+             then",
+        )
+        .is(|r| r.gone.iter().filter(|gone| gone.is_missed()).count() as f64),
+    metric("doyen_other_clusters")
+        .about(
+            "Other clusters of the same secret that this node has met within half a minute, if \
+             both hold data: this node is not ready",
+        )
+        .is(|r| r.others.len() as f64),
+    metric("doyen_split")
+        .about(
+            "1 if another half of this cluster lives, which a recovery split, as far as this \
+             node knows",
+        )
+        .is(|r| yes(r.split.is_some())),
+    metric("doyen_term")
+        .about("Term of the installed table")
+        .is(|r| r.term as f64),
+    metric("doyen_table_version")
+        .about("Version of the installed table")
+        .is(|r| r.version as f64),
+    metric("doyen_level")
+        .about("Level of the cluster: what every member speaks")
+        .is(|r| r.level.into()),
+    metric("doyen_level_max")
+        .about(
+            "The highest level that this node speaks: if it is above doyen_level, some member \
+             speaks less",
+        )
+        .is(|r| r.level_max.into()),
+    metric("doyen_safe")
+        .about(
+            "1 if every partition serves with as many copies as the keyspace wants and the live \
+             members allow, and nothing moves, as the coordinator says",
+        )
+        .is(|r| yes(r.safe)),
+    metric("doyen_moves")
+        .about("Partitions that move")
+        .is(|r| r.moves.len() as f64),
 ];
 
-/// Histograms: name, unit, meaning.
-const HISTOGRAMS: &[(&str, Unit, &str)] = &[(
-    "doyen_table_commit_seconds",
-    Unit::Seconds,
-    "From a proposal of this node to its commit",
-)];
+/// Gauges that only the coordinator knows.
+const COORDINATOR_GAUGES: &[MetricRow<Oversight>] = &[
+    metric("doyen_moves_standing_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "At the coordinator: seconds without progress in all copies and handovers that are due",
+        )
+        .is(|o| o.moves_standing.as_secs_f64()),
+    metric("doyen_moves_failed")
+        .about(
+            "At the coordinator: consecutive failed moves for balance; the third pauses balancing",
+        )
+        .is(|o| o.moves_failed.into()),
+];
+
+/// Gauges with labels.
+const LABELLED_GAUGES: &[MetricRow<()>] = &[
+    metric("doyen_certificate_expiry_timestamp_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "When the first certificate of this node's chain expires (--tls-cert, or made from a \
+             secret)",
+        ),
+    metric("doyen_certificate_expiry_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "How long the certificate of these ports is still valid, by port: listen (nodes), \
+             resp, http; negative if it has expired, by this node's clock",
+        ),
+    metric("doyen_data_pass_longest_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "The longest pass of a data thread since this was last read, by the wall clock and \
+             by the thread's own CPU time",
+        ),
+    metric("doyen_balance_paused")
+        .about("1 if nothing moves for balance, because an operator or failed moves paused it"),
+    metric("doyen_load_uneven").about(
+        "At the coordinator: 1 if a member has far more work or bytes than its share, as \
+             balancing judges it (by ratio and by gap)",
+    ),
+    metric("doyen_load_ratio").about(
+        "At the coordinator: work or bytes of the member that is furthest above its share, \
+             as a multiple of that share",
+    ),
+    metric("doyen_partitions_surplus").about(
+        "At the coordinator: by how many partitions of a keyspace a member holds or leads \
+             more than its share; absent for rings and where there are rules",
+    ),
+    metric("doyen_keyspace_under_replicated").about(
+        "Partitions of a keyspace with fewer copies in sync than it wants and the live \
+             members allow",
+    ),
+    metric("doyen_keyspace_copies_without_place").about(
+        "Copies of each partition that a keyspace asks for, beyond the number of live \
+             members that may hold data",
+    ),
+    metric("doyen_keyspace_unavailable").about("Partitions of a keyspace that no member serves"),
+];
+
+/// Counters of this node.
+const COUNTERS: &[MetricRow<SeenKeyspaces, u64>] = &[
+    metric("doyen_operations_executed_total")
+        .about("Operations executed here as primary")
+        .is(|s| s.data.shard.executed),
+    metric("doyen_operations_forwarded_total")
+        .about("Operations forwarded to another primary")
+        .is(|s| s.data.shard.forwarded),
+    metric("doyen_entries_replicated_total")
+        .about("Log entries sent to copies")
+        .is(|s| s.data.shard.copies.replicated),
+    metric("doyen_snapshot_bytes_total")
+        .unit(Unit::Bytes)
+        .about("Bytes of snapshots sent")
+        .is(|s| s.data.shard.copies.snapshot_bytes),
+    metric("doyen_copies_continued_total")
+        .about("Snapshots that were resumed where they had been interrupted")
+        .is(|s| s.data.shard.copies.continued),
+    metric("doyen_copies_caught_up_total")
+        .about("Copies that came back and needed only the log, no snapshot")
+        .is(|s| s.data.shard.copies.caught_up),
+    metric("doyen_checksum_mismatches_total")
+        .about("Copies whose checksum differed before they were admitted")
+        .is(|s| s.data.shard.copies.checksum_mismatches),
+    metric("doyen_malformed_frames_total")
+        .about("Frames of peers that were refused as malformed")
+        .is(|s| s.data.shard.malformed),
+    metric("doyen_keys_expired_total")
+        .about("Keys expired")
+        .is(|s| s.data.shard.expired),
+    metric("doyen_memory_compactions_total")
+        .about("Times that entries were moved so that the memory between them was freed")
+        .is(|s| s.data.shard.compactions),
+    metric("doyen_evicted_keys_total")
+        .about("Keys evicted because memory was full")
+        .is(|s| s.data.shard.evicted),
+    metric("doyen_writes_refused_total")
+        .about("Writes that this node refused as primary because it or a copy had no room for them")
+        .is(|s| s.data.shard.refused),
+    metric("doyen_range_scans_total")
+        .about("Times that a partition was asked for a range of keys")
+        .is(|s| s.data.shard.ranges),
+    metric("doyen_resp_commands_total")
+        .about("RESP commands answered")
+        .is(|s| s.data.commands),
+    metric("doyen_resp_command_errors_total")
+        .about("RESP commands answered with an error")
+        .is(|s| s.data.command_errors),
+    metric("doyen_resp_protocol_errors_total")
+        .about("RESP connections closed because of invalid bytes")
+        .is(|s| s.data.protocol_errors),
+    metric("doyen_resp_connections_accepted_total")
+        .about("RESP connections accepted")
+        .is(|s| s.data.connections_accepted),
+    metric("doyen_resp_connections_rejected_total")
+        .about("RESP connections refused because too many were open")
+        .is(|s| s.data.connections_rejected),
+    metric("doyen_resp_connections_expelled_total")
+        .about("RESP connections closed because they held much memory and made no progress")
+        .is(|s| s.data.connections_expelled),
+    metric("doyen_resp_subscribers_expelled_total")
+        .about("RESP connections closed because too many messages of channels waited for them")
+        .is(|s| s.data.subscribers_expelled),
+    metric("doyen_resp_output_limited_total")
+        .about(
+            "RESP connections without subscriptions closed because too much output waited for \
+             them",
+        )
+        .is(|s| s.data.output_limited),
+    metric("doyen_messages_published_total")
+        .about("Messages of channels that data threads with subscribers took")
+        .is(|s| s.data.shard.published),
+    metric("doyen_messages_dropped_total")
+        .about(
+            "Messages of channels that a member or a data thread did not get, because it was too \
+             slow",
+        )
+        .is(|s| s.data.shard.published_dropped),
+    metric("doyen_key_messages_lost_total")
+        .about("Changes of keys of which subscribers to messages about keys were not told, about")
+        .is(|s| s.data.key_messages_lost),
+    metric("doyen_resp_auth_failures_total")
+        .about("Wrong passwords of RESP clients")
+        .is(|s| s.data.auth_failures),
+    metric("doyen_resp_strangers_ended_total")
+        .about(
+            "RESP connections that had not authenticated and were closed to make room for others",
+        )
+        .is(|s| s.data.strangers_ended),
+    metric("doyen_http_auth_failures_total")
+        .about("Wrong tokens of HTTP clients")
+        .is(|s| s.http_auth_failures),
+    metric("doyen_data_passes_long_total")
+        .about("Passes of a data thread in which it ran for more than 20 ms")
+        .is(|s| s.data.long_passes),
+    metric("doyen_links_malformed_total")
+        .about("Connections of peers closed because of invalid bytes")
+        .is(|s| s.data.malformed_links),
+];
+
+/// Counters with labels, and those of the control thread.
+const FURTHER_COUNTERS: &[MetricRow<()>] = &[
+    metric("doyen_resp_connections_timed_out_total").about(
+        "RESP connections closed because no password came in time (why=auth), or because \
+             they were idle for too long (why=idle)",
+    ),
+    metric("doyen_events_total").about("Events of the cluster by kind"),
+    metric("doyen_move_steps_total")
+        .about("Partitions that reached a stage of a move, by table changes"),
+    metric("doyen_certificate_reloads_total").about(
+        "Times that changed files of secrets and certificates, of any port, came into force \
+             (done) or could not be used (failed)",
+    ),
+    metric("doyen_udp_send_errors_total").about(
+        "Datagrams between nodes that the system did not send, by port (control, data) and \
+             error. Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
+    ),
+    metric("doyen_handshakes_total").about(
+        "Connections that others began at the ports of nodes (control, data), by outcome: \
+             begun, proof_asked (the address must prove itself first), passed_over (too many at \
+             once); and TLS handshakes of clients (resp, http) that failed",
+    ),
+    metric("doyen_control_messages_total").about("Messages to other control threads, by purpose"),
+    metric("doyen_control_bytes_total")
+        .unit(Unit::Bytes)
+        .about("Bytes of those messages, before encryption"),
+    metric("doyen_control_messages_dropped_total")
+        .about("Messages to other control threads that were dropped"),
+    metric("doyen_lease_lapses_total").about("How often this node's lease ran out and came back"),
+    metric("doyen_lease_lapsed_milliseconds_total")
+        .unit(Unit::Milliseconds)
+        .about("For how long this node's lease had run out when it came back"),
+    metric("doyen_partitions_lost_total")
+        .about("Partitions that began empty because every copy was lost"),
+];
+
+const HISTOGRAMS: &[MetricRow<()>] = &[metric("doyen_table_commit_seconds")
+    .unit(Unit::Seconds)
+    .about("From a proposal of this node to its commit")];
 
 impl Metrics {
     pub(crate) fn new(
@@ -694,72 +638,45 @@ impl Recorder for NamedGauge<'_> {
 }
 
 fn describe_counters() {
-    for &(name, unit, meaning) in COUNTERS {
+    for (name, unit, meaning) in described_counters() {
         metrics::describe_counter!(name, unit, meaning);
     }
-    for &(name, unit, meaning) in HISTOGRAMS {
-        metrics::describe_histogram!(name, unit, meaning);
+    for row in HISTOGRAMS {
+        metrics::describe_histogram!(row.name, row.unit, row.meaning);
     }
 }
 
 fn describe_gauges() {
-    for &(name, unit, meaning) in GAUGES {
+    for (name, unit, meaning) in described_gauges() {
         metrics::describe_gauge!(name, unit, meaning);
     }
 }
 
+type MetricWords = (&'static str, Unit, &'static str);
+
+fn words<S, V>(rows: &'static [MetricRow<S, V>]) -> impl Iterator<Item = MetricWords> {
+    rows.iter().map(|row| (row.name, row.unit, row.meaning))
+}
+
+fn described_counters() -> impl Iterator<Item = MetricWords> {
+    words(COUNTERS).chain(words(FURTHER_COUNTERS))
+}
+
+fn described_gauges() -> impl Iterator<Item = MetricWords> {
+    let unlabelled = words(NODE_GAUGES).chain(words(CLUSTER_GAUGES));
+    let unlabelled = unlabelled.chain(words(COORDINATOR_GAUGES));
+    unlabelled.chain(words(LABELLED_GAUGES))
+}
+
 /// Writes counters that other modules keep.
 fn count(seen: &SeenKeyspaces, control: &Counted, commits: &[f64]) {
-    let (data, shard) = (&seen.data, &seen.data.shard);
-    for (name, value) in [
-        ("doyen_operations_executed_total", shard.executed),
-        ("doyen_operations_forwarded_total", shard.forwarded),
-        ("doyen_entries_replicated_total", shard.copies.replicated),
-        ("doyen_snapshot_bytes_total", shard.copies.snapshot_bytes),
-        ("doyen_copies_caught_up_total", shard.copies.caught_up),
-        ("doyen_copies_continued_total", shard.copies.continued),
-        (
-            "doyen_checksum_mismatches_total",
-            shard.copies.checksum_mismatches,
-        ),
-        ("doyen_malformed_frames_total", shard.malformed),
-        ("doyen_keys_expired_total", shard.expired),
-        ("doyen_memory_compactions_total", shard.compactions),
-        ("doyen_evicted_keys_total", shard.evicted),
-        ("doyen_writes_refused_total", shard.refused),
-        ("doyen_range_scans_total", shard.ranges),
-        ("doyen_resp_commands_total", data.commands),
-        ("doyen_resp_command_errors_total", data.command_errors),
-        ("doyen_resp_protocol_errors_total", data.protocol_errors),
-        (
-            "doyen_resp_connections_accepted_total",
-            data.connections_accepted,
-        ),
-        (
-            "doyen_resp_connections_rejected_total",
-            data.connections_rejected,
-        ),
-        (
-            "doyen_resp_connections_expelled_total",
-            data.connections_expelled,
-        ),
-        (
-            "doyen_resp_subscribers_expelled_total",
-            data.subscribers_expelled,
-        ),
-        ("doyen_resp_output_limited_total", data.output_limited),
-        ("doyen_messages_published_total", shard.published),
-        ("doyen_messages_dropped_total", shard.published_dropped),
-        ("doyen_key_messages_lost_total", data.key_messages_lost),
-        ("doyen_resp_auth_failures_total", data.auth_failures),
-        ("doyen_resp_strangers_ended_total", data.strangers_ended),
-        ("doyen_http_auth_failures_total", seen.http_auth_failures),
-        ("doyen_links_malformed_total", data.malformed_links),
-        ("doyen_data_passes_long_total", data.long_passes),
-    ] {
-        metrics::counter!(name).absolute(value);
+    for row in COUNTERS {
+        if let Some(value) = row.value {
+            metrics::counter!(row.name).absolute(value(seen));
+        }
     }
-    for (why, times) in [("auth", data.auth_timeouts), ("idle", data.idle_timeouts)] {
+    let door = &seen.data;
+    for (why, times) in [("auth", door.auth_timeouts), ("idle", door.idle_timeouts)] {
         metrics::counter!("doyen_resp_connections_timed_out_total", "why" => why).absolute(times);
     }
     for (kind, name) in TrafficKind::ALL {
@@ -830,30 +747,8 @@ fn gauge(seen: &SeenKeyspaces) {
 }
 
 /// Gauges of this node.
-#[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge_node(seen: &SeenKeyspaces) {
-    let (data, shard) = (&seen.data, &seen.data.shard);
-    for (name, value) in [
-        ("doyen_keys", shard.keys),
-        ("doyen_memory_bytes", shard.memory_bytes),
-        ("doyen_memory_outside_bytes", shard.memory_outside_bytes),
-        ("doyen_memory_max_bytes", shard.memory_bytes_max),
-        ("doyen_operations_parked", shard.parked),
-        ("doyen_partitions_open", shard.open),
-        ("doyen_partitions_closed", shard.closed),
-        ("doyen_partitions_divided", shard.divided),
-        ("doyen_resp_connections", data.connections),
-        ("doyen_resp_connections_max", data.connections_max),
-        ("doyen_clients", data.clients),
-        ("doyen_resp_input_bytes", data.input_bytes),
-        ("doyen_resp_answer_bytes", data.answer_bytes),
-        ("doyen_resp_spilled_bytes", data.spilled_bytes),
-    ] {
-        metrics::gauge!(name).set(value as f64);
-    }
-    metrics::gauge!("doyen_memory_filled_ratio").set(shard.memory_filled as f64 / 1000.0);
-    metrics::gauge!("doyen_wall_clock_timestamp_seconds").set(seen.clocks.wall);
-    metrics::gauge!("doyen_boot_clock_seconds").set(seen.clocks.boot);
+    set(NODE_GAUGES, seen);
     for (port, ends) in &seen.certificate.ends {
         let ends = *ends as f64;
         if *port == "listen" {
@@ -872,21 +767,9 @@ fn gauge_node(seen: &SeenKeyspaces) {
 }
 
 /// Gauges that every node knows of its cluster.
-#[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge_cluster(cluster: &ClusterStatus) {
     let report = ClusterReport::brief(cluster);
-    metrics::gauge!("doyen_coordinator_known").set(yes(report.coordinator.is_some()));
-    metrics::gauge!("doyen_members").set(report.members.len() as f64);
-    let missed = report.gone.iter().filter(|gone| gone.is_missed()).count();
-    metrics::gauge!("doyen_members_gone").set(missed as f64);
-    metrics::gauge!("doyen_other_clusters").set(report.others.len() as f64);
-    metrics::gauge!("doyen_split").set(yes(report.split.is_some()));
-    metrics::gauge!("doyen_term").set(report.term as f64);
-    metrics::gauge!("doyen_table_version").set(report.version as f64);
-    metrics::gauge!("doyen_level").set(f64::from(report.level));
-    metrics::gauge!("doyen_level_max").set(f64::from(report.level_max));
-    metrics::gauge!("doyen_safe").set(yes(report.safe));
-    metrics::gauge!("doyen_moves").set(report.moves.len() as f64);
+    set(CLUSTER_GAUGES, &report);
     let holders = report.holders();
     for k in report.keyspaces {
         metrics::gauge!("doyen_keyspace_copies_without_place", "keyspace" => k.name.clone())
@@ -909,15 +792,13 @@ fn gauge_cluster(cluster: &ClusterStatus) {
 }
 
 /// Gauges that only the coordinator knows.
-#[allow(clippy::cast_precision_loss)] // gauges are floats
 fn gauge_coordinated(coordinated: &Coordinated) {
     let Coordinated {
         table,
         loads,
         oversight,
     } = coordinated;
-    metrics::gauge!("doyen_moves_standing_seconds").set(oversight.moves_standing.as_secs_f64());
-    metrics::gauge!("doyen_moves_failed").set(f64::from(oversight.moves_failed));
+    set(COORDINATOR_GAUGES, oversight);
     let (uneven, (work, bytes)) = (loads.judge(table), loads.furthest(table));
     for (of, uneven, percent) in [("work", uneven.work, work), ("bytes", uneven.bytes, bytes)] {
         metrics::gauge!("doyen_load_uneven", "of" => of).set(yes(uneven));
@@ -935,6 +816,15 @@ fn gauge_coordinated(coordinated: &Coordinated) {
     }
 }
 
+/// Sets the gauges without labels.
+fn set<S>(rows: &[MetricRow<S>], source: &S) {
+    for row in rows {
+        if let Some(value) = row.value {
+            metrics::gauge!(row.name).set(value(source));
+        }
+    }
+}
+
 fn yes(it: bool) -> f64 {
     f64::from(u8::from(it))
 }
@@ -943,7 +833,7 @@ fn yes(it: bool) -> f64 {
 mod tests {
     use super::*;
     use crate::report::fixtures;
-    use doyen_gossip::agreement::{Event, Oversight};
+    use doyen_gossip::agreement::Event;
     use doyen_placement::{Loads, Table};
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use std::collections::BTreeMap;
@@ -986,6 +876,12 @@ mod tests {
         recorders.render(&seen(table, coordinates), &Counted::default())
     }
 
+    /// The names of all metrics.
+    fn all() -> impl Iterator<Item = &'static str> {
+        let others = described_counters().chain(words(HISTOGRAMS));
+        described_gauges().chain(others).map(|(name, ..)| name)
+    }
+
     fn recorders(name: &str) -> Recorders {
         Recorders::new(name.to_owned())
     }
@@ -1019,11 +915,7 @@ mod tests {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
             let name = name.trim_end_matches("_sum").trim_end_matches("_count");
             assert!(
-                GAUGES
-                    .iter()
-                    .chain(COUNTERS)
-                    .chain(HISTOGRAMS)
-                    .any(|(n, ..)| *n == name),
+                all().any(|described| described == name),
                 "{name} is not described"
             );
             assert!(
@@ -1031,7 +923,7 @@ mod tests {
                 "{name} has no help"
             );
         }
-        for (name, ..) in GAUGES.iter().chain(COUNTERS).chain(HISTOGRAMS) {
+        for name in all() {
             assert!(
                 text.contains(&format!("# TYPE {name} ")),
                 "{name} is described, and never shown"
@@ -1114,9 +1006,9 @@ mod tests {
         };
         let told = report(&seen(Some(&table), true));
         let names: HashSet<_> = told.keys().filter_map(|k| k.split(' ').next()).collect();
-        for (name, ..) in GAUGES.iter().chain(COUNTERS).chain(HISTOGRAMS) {
+        for name in all() {
             // The kinds of events appear with the first event.
-            let told = names.contains(name) || *name == "doyen_events_total";
+            let told = names.contains(name) || name == "doyen_events_total";
             assert!(told, "{name} is not told");
         }
         let gauge = |figures: &Figures, name: &str| match figures.get(name) {
