@@ -111,20 +111,12 @@ pub struct DataStartError(#[from] io::Error);
 pub struct DataStats {
     /// Counters of the shard.
     pub shard: doyen_engine::Stats,
+    /// What the front door counted since the start.
+    pub door: DoorCounters,
     /// Clients that are connected to the front door.
     pub connections: u64,
     /// The limit on RESP connections of the node.
     pub connections_max: u64,
-    /// Clients that the front door accepted since the start.
-    pub connections_accepted: u64,
-    /// Clients that the front door refused because too many were connected.
-    pub connections_rejected: u64,
-    /// Commands of clients.
-    pub commands: u64,
-    /// Commands that were refused before they reached the shard, and protocol errors.
-    pub command_errors: u64,
-    /// Clients that did not speak the protocol of the front door.
-    pub protocol_errors: u64,
     /// Links that were closed because the peer's bytes were malformed.
     pub malformed_links: u64,
     /// Bytes of commands that are incomplete or were not run yet.
@@ -134,54 +126,88 @@ pub struct DataStats {
     pub answer_bytes: u64,
     /// Bytes of answers to clients that send commands and do not read.
     pub spilled_bytes: u64,
-    /// Clients that were disconnected because they held much memory and made no progress while
-    /// others needed room.
-    pub connections_expelled: u64,
-    /// Wrong passwords.
-    pub auth_failures: u64,
-    /// Clients that did not authenticate in time.
-    pub auth_timeouts: u64,
-    /// Clients that were disconnected because they were idle for too long.
-    pub idle_timeouts: u64,
-    /// Clients that had not authenticated and were disconnected to make room for others.
-    pub strangers_ended: u64,
     /// Clients with subscriptions.
     pub subscribers: u64,
     /// Clients with subscriptions that were disconnected because they took messages too slowly.
     pub subscribers_expelled: u64,
     /// Changes of keys of which subscribers were not told, about.
     pub key_messages_lost: u64,
-    /// Clients without subscriptions that were closed because too much output waited for them.
-    pub output_limited: u64,
     /// Passes of the loop that worked for more than 20 ms.
     pub long_passes: u64,
     /// Connected native clients.
     pub clients: u64,
 }
 
+/// What the front door of a thread counts of its clients.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DoorCounters {
+    /// Clients that it accepted.
+    pub connections: u64,
+    /// Clients that it refused because too many were connected.
+    pub connections_rejected: u64,
+    /// Clients that were disconnected because they held much memory and made no progress while
+    /// others needed room.
+    pub connections_expelled: u64,
+    /// Commands.
+    pub commands: u64,
+    /// Commands that were answered with an error.
+    pub errors: u64,
+    /// Clients that did not speak the protocol of the front door.
+    pub protocol_errors: u64,
+    /// Bytes received from clients.
+    pub input_bytes: u64,
+    /// Bytes sent to clients.
+    pub output_bytes: u64,
+    /// Clients that did not authenticate in time.
+    pub auth_timeouts: u64,
+    /// Clients that were disconnected because they were idle for too long.
+    pub idle_timeouts: u64,
+    /// Clients that had not authenticated and were disconnected to make room for others.
+    pub strangers_ended: u64,
+    /// Wrong passwords.
+    pub auth_failures: u64,
+    /// Clients without subscriptions that were closed because too much output waited for them.
+    pub output_limited: u64,
+    /// Commands that were refused because of the command, a key, and a channel.
+    pub denied: [u64; 3],
+}
+
+impl DoorCounters {
+    /// Each counter, made of this one and of another.
+    #[must_use]
+    pub fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            connections: of(self.connections, other.connections),
+            connections_rejected: of(self.connections_rejected, other.connections_rejected),
+            connections_expelled: of(self.connections_expelled, other.connections_expelled),
+            commands: of(self.commands, other.commands),
+            errors: of(self.errors, other.errors),
+            protocol_errors: of(self.protocol_errors, other.protocol_errors),
+            input_bytes: of(self.input_bytes, other.input_bytes),
+            output_bytes: of(self.output_bytes, other.output_bytes),
+            auth_timeouts: of(self.auth_timeouts, other.auth_timeouts),
+            idle_timeouts: of(self.idle_timeouts, other.idle_timeouts),
+            strangers_ended: of(self.strangers_ended, other.strangers_ended),
+            auth_failures: of(self.auth_failures, other.auth_failures),
+            output_limited: of(self.output_limited, other.output_limited),
+            denied: [0, 1, 2].map(|at| of(self.denied[at], other.denied[at])),
+        }
+    }
+}
+
 impl DataStats {
     /// Adds the counters of another thread of the node.
     fn add(&mut self, other: &Self) {
         self.shard.add(&other.shard);
+        self.door = self.door.with(&other.door, u64::saturating_add);
         self.connections += other.connections;
         self.connections_max = self.connections_max.max(other.connections_max);
-        self.connections_accepted += other.connections_accepted;
-        self.connections_rejected += other.connections_rejected;
-        self.commands += other.commands;
-        self.command_errors += other.command_errors;
-        self.protocol_errors += other.protocol_errors;
         self.malformed_links += other.malformed_links;
         self.input_bytes += other.input_bytes;
         self.answer_bytes += other.answer_bytes;
         self.spilled_bytes += other.spilled_bytes;
-        self.connections_expelled += other.connections_expelled;
-        self.auth_failures += other.auth_failures;
-        self.auth_timeouts += other.auth_timeouts;
-        self.idle_timeouts += other.idle_timeouts;
-        self.strangers_ended += other.strangers_ended;
         self.subscribers += other.subscribers;
         self.subscribers_expelled += other.subscribers_expelled;
-        self.output_limited += other.output_limited;
         self.key_messages_lost += other.key_messages_lost;
         self.long_passes += other.long_passes;
         // Each client is connected with every thread.

@@ -261,7 +261,7 @@ async fn a_node_without_a_door_drains_at_once_and_counts_no_connections() {
     );
     node.handle.drain().await;
     let stats = node.handle.stats().await;
-    assert_eq!((stats.connections, stats.commands), (0, 0));
+    assert_eq!((stats.connections, stats.door.commands), (0, 0));
     node.stop().await;
 }
 

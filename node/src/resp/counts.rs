@@ -8,7 +8,8 @@
 
 use super::command::table;
 use super::encode::Encoder;
-use super::totals::{ClientCounters, Totals};
+use super::totals::Totals;
+use crate::data::DoorCounters;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -357,9 +358,9 @@ impl Sampling {
     }
 
     /// Samples counters and memory.
-    pub(super) fn sample(&mut self, now: Time, memory: u64, counters: &ClientCounters) {
+    pub(super) fn sample(&mut self, now: Time, memory: u64, counters: &DoorCounters) {
         self.due = now + SAMPLE_INTERVAL;
-        let ClientCounters {
+        let DoorCounters {
             commands,
             input_bytes,
             output_bytes,

@@ -3,6 +3,7 @@
 //! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
 
 use super::RespContext;
+use super::acl::log::Reason;
 use super::acl::users::Users;
 use super::budget::Budget;
 use super::cluster;
@@ -17,9 +18,9 @@ use super::server::Clients;
 use super::session::pause::Paused;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
-use super::totals::ClientCounters;
-use crate::data::DataStats;
+
 use crate::data::door::{Door, DoorPlace, Halves, HeldBytes, Opener};
+use crate::data::{DataStats, DoorCounters};
 use crate::key_events::KeyEvents;
 use crate::net::identity::ports::Ports;
 use crate::seldom::{A_MINUTE, Seldom};
@@ -142,7 +143,7 @@ impl Opener for RespOpener {
             strict_transactions: self.strict_transactions,
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
-            counters: ClientCounters::default(),
+            counters: DoorCounters::default(),
             counts: CommandCounts::new(),
             sampling: Sampling::default(),
             stopwatch: Stopwatch::new(),
@@ -188,7 +189,7 @@ pub(crate) struct Resp {
     pub(super) backups_least: i64,
     /// What cluster-aware clients are told about the view.
     pub(super) topology: cluster::TopologyCache,
-    pub(super) counters: ClientCounters,
+    pub(super) counters: DoorCounters,
     /// The clients' activity for `INFO`.
     pub(super) counts: CommandCounts,
     pub(super) sampling: Sampling,
@@ -322,7 +323,7 @@ impl Door for Resp {
         let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
         stats.connections_max = self.common.settings.clients_max() as u64;
-        self.counters.add_to(stats);
+        stats.door = stats.door.with(&self.counters, u64::saturating_add);
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
@@ -333,6 +334,18 @@ impl Door for Resp {
 }
 
 impl Resp {
+    /// A user may not do something.
+    pub(super) fn count_denied(&mut self, reason: Reason) {
+        let [command, key, channel] = &mut self.counters.denied;
+        match reason {
+            Reason::Command | Reason::Keyspace => *command += 1,
+            Reason::Key => *key += 1,
+            Reason::Channel => *channel += 1,
+            // The wrong passwords of each address are counted elsewhere.
+            Reason::Auth => {}
+        }
+    }
+
     /// Uses these users from now on, for all clients but one whose session is borrowed.
     pub(super) fn use_users(&mut self, access: &Arc<Access>) {
         let users = self.users.get_mut();

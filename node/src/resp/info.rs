@@ -383,25 +383,34 @@ fn stats(facts: &InfoFacts) -> Lines {
     lines([
         (
             "total_connections_received",
-            totals.connections_received.to_string(),
+            totals.door.connections.to_string(),
         ),
-        ("total_commands_processed", totals.commands.to_string()),
+        ("total_commands_processed", totals.door.commands.to_string()),
         ("instantaneous_ops_per_sec", commands.to_string()),
-        ("total_net_input_bytes", totals.input_bytes.to_string()),
-        ("total_net_output_bytes", totals.output_bytes.to_string()),
+        ("total_net_input_bytes", totals.door.input_bytes.to_string()),
+        (
+            "total_net_output_bytes",
+            totals.door.output_bytes.to_string(),
+        ),
         ("instantaneous_input_kbps", kilobytes(input)),
         ("instantaneous_output_kbps", kilobytes(output)),
         (
             "rejected_connections",
-            totals.connections_rejected.to_string(),
+            totals.door.connections_rejected.to_string(),
         ),
         ("sync_full", no()),
         ("sync_partial_ok", no()),
         ("sync_partial_err", no()),
-        ("acl_access_denied_auth", totals.auth_failures.to_string()),
-        ("acl_access_denied_cmd", totals.denied[0].to_string()),
-        ("acl_access_denied_key", totals.denied[1].to_string()),
-        ("acl_access_denied_channel", totals.denied[2].to_string()),
+        (
+            "acl_access_denied_auth",
+            totals.door.auth_failures.to_string(),
+        ),
+        ("acl_access_denied_cmd", totals.door.denied[0].to_string()),
+        ("acl_access_denied_key", totals.door.denied[1].to_string()),
+        (
+            "acl_access_denied_channel",
+            totals.door.denied[2].to_string(),
+        ),
         (
             "client_output_buffer_limit_disconnections",
             totals.connections_expelled.to_string(),
@@ -437,7 +446,7 @@ fn stats(facts: &InfoFacts) -> Lines {
         ("tracking_total_items", no()),
         ("tracking_total_prefixes", no()),
         ("unexpected_error_replies", no()),
-        ("total_error_replies", totals.errors.to_string()),
+        ("total_error_replies", totals.door.errors.to_string()),
     ])
 }
 
@@ -648,7 +657,7 @@ mod tests {
         let mut one = ThreadCounts {
             totals: Totals {
                 hits: 5,
-                commands: 7,
+                evicted: 7,
                 ..Totals::default()
             },
             rates: [1, 2, 3],
@@ -662,6 +671,6 @@ mod tests {
             (2, 10, [2, 4, 6])
         );
         let since = all.totals.since(&one.totals);
-        assert_eq!((since.hits, since.commands), (5, 7));
+        assert_eq!((since.hits, since.evicted), (5, 7));
     }
 }

@@ -671,7 +671,7 @@ async fn too_many_connections_are_refused_with_the_text_of_redis() {
     let mut answer = String::new();
     refused.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "-ERR max number of clients reached\r\n");
-    assert_eq!(node.handle.stats().await.connections_rejected, 1);
+    assert_eq!(node.handle.stats().await.door.connections_rejected, 1);
     node.stop().await;
 }
 

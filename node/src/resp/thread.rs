@@ -83,21 +83,13 @@ impl RespContext {
     }
 
     fn totals(&self, stats: &Stats) -> Totals {
-        let counters = &self.door.counters;
+        let door = self.door.counters;
+        let of_output = door.output_limited + self.door.hub.limited;
         Totals {
-            connections_received: counters.connections,
-            connections_rejected: counters.connections_rejected,
-            commands: counters.commands,
-            errors: counters.errors,
-            input_bytes: counters.input_bytes,
-            output_bytes: counters.output_bytes,
+            door,
+            connections_expelled: door.connections_expelled + of_output,
             expired: stats.expired,
             evicted: stats.evicted,
-            auth_failures: counters.auth_failures,
-            denied: counters.denied,
-            connections_expelled: counters.connections_expelled
-                + counters.output_limited
-                + self.door.hub.limited,
             hits: stats.hits,
             misses: stats.misses,
         }

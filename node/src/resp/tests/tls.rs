@@ -251,7 +251,7 @@ async fn a_handshake_that_takes_too_long_ends() {
     let mut told = Vec::new();
     let _ = silent.read_to_end(&mut told).await;
     assert_eq!(told, b"");
-    assert_eq!(secured.node.handle.stats().await.auth_timeouts, 1);
+    assert_eq!(secured.node.handle.stats().await.door.auth_timeouts, 1);
     // There is no password, so who has finished the handshake may stay.
     let (_, answer) = exchange(client, b"PING\r\n".to_vec(), 7).await;
     assert_eq!(answer, b"+PONG\r\n");

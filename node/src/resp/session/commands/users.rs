@@ -160,7 +160,7 @@ impl Session {
                 refused,
             );
         }
-        context.door.counters.count_denied(why.into());
+        context.door.count_denied(why.into());
         format!("NOPERM {}", refusal(&self.client.user, spec, why, None)).into()
     }
 
@@ -559,7 +559,7 @@ impl RespContext {
             let common = &self.door.common;
             let most = common.settings.acl_entries();
             common.acl_log().add(self.unix_ms(), refusal, most);
-            self.door.counters.count_denied(reason);
+            self.door.count_denied(reason);
         }
     }
 }
