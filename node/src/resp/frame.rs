@@ -277,12 +277,6 @@ impl Parser {
         }
     }
 
-    /// Whether nothing of a command was seen yet.
-    #[must_use]
-    pub fn is_between_commands(&self) -> bool {
-        self.state == ParserState::Start
-    }
-
     /// Continues with the command that begins with `rest`. True if the command is whole; then `at`
     /// is its length.
     fn step(&mut self, rest: &[u8], authenticated: bool) -> Result<bool, ProtocolError> {

@@ -15,7 +15,7 @@ use crate::resp::common::ToldThreads;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use doyen_engine::command::Shape;
-use doyen_engine::op::{Outcome, Work};
+use doyen_engine::op::{Failure, Outcome, Work};
 use doyen_engine::{Counted, Patience};
 use doyen_gossip::Time;
 use parts::ClientBefore;
@@ -91,6 +91,21 @@ pub(crate) trait PendingReply: Debug {
     /// What `ask_further` waits for.
     fn hold(&self) -> Hold {
         Hold::No
+    }
+}
+
+/// Encodes why a reply about several keys failed: one that `collects` what it finds may be too
+/// large, and if it `has_written` some keys, `TRYAGAIN` and the like would be wrong.
+fn encode_failure(encoder: &mut Encoder<'_>, why: Failure, collects: bool, has_written: bool) {
+    let text = Shape::Plain.failure(why);
+    if collects && why == Failure::TooLarge {
+        encoder.error("ERR the reply would be too large");
+    } else if has_written && why != Failure::Unknown {
+        encoder.error(&format!(
+            "UNKNOWN some keys were written and others were not: {text}"
+        ));
+    } else {
+        encoder.error(text);
     }
 }
 

@@ -3,7 +3,9 @@
 //! Keys are submitted in slices. The arguments stay where they were parsed until all keys are
 //! submitted, and the connection takes nothing more until then.
 
-use super::{Arrived, ArrivedOutcome, Asker, Hold, Outstanding, PendingReply, SessionEffect};
+use super::{
+    Arrived, ArrivedOutcome, Asker, Hold, Outstanding, PendingReply, SessionEffect, encode_failure,
+};
 use crate::resp::budget::BudgetRoom;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
@@ -75,21 +77,6 @@ impl KeysReply {
         self.hold = Hold::No;
         self.values.clear();
         self.held = 0;
-    }
-
-    /// `TRYAGAIN` and the like are answered only if no key was changed.
-    fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
-        let writes = matches!(self.many.join(), Join::Written | Join::Deleted);
-        let text = Shape::Plain.failure(why);
-        if self.many.join() == Join::Values && why == Failure::TooLarge {
-            encoder.error("ERR the reply would be too large");
-        } else if writes && self.done > 0 && why != Failure::Unknown {
-            encoder.error(&format!(
-                "UNKNOWN some keys were written and others were not: {text}"
-            ));
-        } else {
-            encoder.error(text);
-        }
     }
 }
 
@@ -227,7 +214,9 @@ impl PendingReply for KeysReply {
 
     fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
-            self.encode_failure(encoder, why);
+            let join = self.many.join();
+            let writes = matches!(join, Join::Written | Join::Deleted);
+            encode_failure(encoder, why, join == Join::Values, writes && self.done > 0);
             return true;
         }
         match self.many.join() {

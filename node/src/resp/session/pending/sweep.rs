@@ -4,14 +4,16 @@
 //! All work is done in slices: partitions are asked, found keys are compared with the pattern, and
 //! replies are encoded, a limited number at a time.
 
-use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use super::{
+    Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped,
+    encode_failure,
+};
 use crate::resp::RespContext;
 use crate::resp::cluster;
 use crate::resp::command::All;
 use crate::resp::encode::Encoder;
 use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX};
 use bytes::Bytes;
-use doyen_engine::command::Shape;
 use doyen_engine::glob::Matching;
 use doyen_engine::op::{Failure, Kind, Outcome, PartitionAction, PartitionOperation, RangeQuery};
 use doyen_placement::{KeyspaceId, MapId, Partition, PartitionId};
@@ -769,25 +771,6 @@ impl Sweep {
                 .map_or(0, |(p, within)| u64::from(p.0) << CURSOR_BITS | within),
         )
     }
-
-    /// `TRYAGAIN` and the like are answered only if no key was changed.
-    fn encode_failure(&self, encoder: &mut Encoder<'_>, why: Failure) {
-        let writes = matches!(self.answer, SweepAnswer::Cleared);
-        let text = Shape::Plain.failure(why);
-        if matches!(
-            self.answer,
-            SweepAnswer::Keys { .. } | SweepAnswer::Range { .. } | SweepAnswer::KeysInSlot { .. }
-        ) && why == Failure::TooLarge
-        {
-            encoder.error("ERR the reply would be too large");
-        } else if writes && self.done > 0 && why != Failure::Unknown {
-            encoder.error(&format!(
-                "UNKNOWN some keys were written and others were not: {text}"
-            ));
-        } else {
-            encoder.error(text);
-        }
-    }
 }
 
 impl Sweep {
@@ -867,7 +850,14 @@ impl PendingReply for Sweep {
 
     fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
         if let Some(why) = self.failure {
-            self.encode_failure(encoder, why);
+            let collects = matches!(
+                self.answer,
+                SweepAnswer::Keys { .. }
+                    | SweepAnswer::Range { .. }
+                    | SweepAnswer::KeysInSlot { .. }
+            );
+            let has_written = self.done > 0 && matches!(self.answer, SweepAnswer::Cleared);
+            encode_failure(encoder, why, collects, has_written);
             return true;
         }
         let begins = self.encoded.is_none();
