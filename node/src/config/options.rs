@@ -9,11 +9,13 @@ use super::value::{
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Declares every option once, so that merging two sources cannot forget one.
+/// Declares every option once: its flag, its variable, its key in a file, and what people read of it.
+/// So merging two sources cannot forget one. A `switch` is a flag without a value, or with one.
 macro_rules! options {
     ($(
         $(#[doc = $doc:literal])*
         $(#[arg($($arg:tt)*)])?
+        $(#[switch($env:tt)])?
         $(#[serde($($serde:tt)*)])?
         $name:ident: $kind:ty
     ),* $(,)?) => {
@@ -49,6 +51,17 @@ macro_rules! options {
             $(
                 $(#[doc = $doc])*
                 $(#[cfg_attr(feature = "flags", arg($($arg)*))])?
+                $(#[cfg_attr(
+                    feature = "flags",
+                    arg(
+                        long,
+                        env = $env,
+                        num_args = 0..=1,
+                        require_equals = true,
+                        default_missing_value = "true",
+                        value_name = "BOOL"
+                    )
+                )])?
                 $(#[serde($($serde)*)])?
                 pub $name: Option<$kind>,
             )*
@@ -128,14 +141,7 @@ options! {
     http: Toggle,
     /// Let HTTP speak TLS, and nothing else [default: true beyond loopback]. The certificate is
     /// that of --http-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
-    #[arg(
-        long,
-        env = "DOYEN_HTTP_TLS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
+    #[switch("DOYEN_HTTP_TLS")]
     http_tls: bool,
     /// PEM file: the certificate that HTTP clients are shown, and those that signed it
     #[arg(long, env = "DOYEN_HTTP_TLS_CERT", value_name = "FILE")]
@@ -144,14 +150,7 @@ options! {
     #[arg(long, env = "DOYEN_HTTP_TLS_KEY", value_name = "FILE")]
     http_tls_key: PathBuf,
     /// Let HTTP be in the clear beyond loopback: who reads the network sees tokens
-    #[arg(
-        long,
-        env = "DOYEN_HTTP_INSECURE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
+    #[switch("DOYEN_HTTP_INSECURE")]
     http_insecure: bool,
     /// Host name that HTTP answers to; repeat the flag for each. HTTP always answers to IP
     /// addresses, to localhost, and to the names of this node and this machine
@@ -185,14 +184,7 @@ options! {
     #[arg(long, env = "DOYEN_WEIGHT", value_name = "N")]
     weight: u32,
     /// Vote, but hold no data
-    #[arg(
-        long,
-        env = "DOYEN_WITNESS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
+    #[switch("DOYEN_WITNESS")]
     witness: bool,
     /// File with the secret that all nodes share, made by `doyen secret new` (or DOYEN_SECRET). It
     /// is read again when it changes, and at SIGHUP
@@ -231,14 +223,7 @@ options! {
     resp_acl_file: PathBuf,
     /// Let RESP clients speak TLS, and nothing else, on both ports. The certificate is that of
     /// --resp-tls-cert; without it, that of --tls-cert, or one of the cluster's authority
-    #[arg(
-        long,
-        env = "DOYEN_RESP_TLS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
+    #[switch("DOYEN_RESP_TLS")]
     resp_tls: bool,
     /// PEM file: the certificate that RESP clients are shown, and those that signed it
     #[arg(long, env = "DOYEN_RESP_TLS_CERT", value_name = "FILE")]
@@ -273,14 +258,7 @@ options! {
     notify_keyspace_events: KeyEvents,
     /// Refuse transactions of RESP clients (MULTI) whose keys are in several partitions. Otherwise
     /// each partition's part is executed by itself, whole or not at all
-    #[arg(
-        long,
-        env = "DOYEN_STRICT_TRANSACTIONS",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "true",
-        value_name = "BOOL"
-    )]
+    #[switch("DOYEN_STRICT_TRANSACTIONS")]
     strict_transactions: bool,
     /// Limit on the memory of this process for data, buffers and what its allocator keeps; the
     /// program itself needs 32mb more [default: three quarters of what the machine or the control

@@ -698,3 +698,63 @@ fn secrets_do_not_reach_logs() {
             && !format!("{config:?}").contains("48, 49")
     );
 }
+
+/// The table of all options, from what the program takes and what the builder sets.
+fn table_of_options() -> String {
+    let flags = <Options as clap::Args>::augment_args(clap::Command::new("run"));
+    let mut table = String::new();
+    for arg in flags.get_arguments() {
+        let flag = arg.get_long().expect("each option is a flag");
+        let variable = arg.get_env().and_then(|name| name.to_str());
+        let variable = variable.expect("each option is a variable");
+        let field = flag.replace('-', "_");
+        assert_eq!(variable, format!("DOYEN_{}", field.to_uppercase()));
+        let value = arg.get_value_names().unwrap_or_default().join(" ");
+        let help = arg
+            .get_long_help()
+            .or(arg.get_help())
+            .expect("it has words");
+        let help = help.to_string().replace('|', "\\|");
+        let setters = setters(&field);
+        table += &format!("| `--{flag}` | {value} | {setters} | {help} |\n");
+    }
+    table
+}
+
+/// The methods of the builder that set this option.
+fn setters(field: &str) -> String {
+    let builder = include_str!("../node/builder.rs");
+    let mut setters = Vec::new();
+    let mut method = "";
+    for line in builder.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("pub fn ") {
+            method = name.split(['<', '(']).next().unwrap_or_default();
+        }
+        let sets = [
+            format!("self.options.{field} ="),
+            format!("self.options.{field}."),
+        ];
+        if sets.iter().any(|sets| line.starts_with(sets)) {
+            setters.push(format!("`{method}`"));
+        }
+    }
+    setters.join(", ")
+}
+
+/// To write the table of the page, run this with `DOYEN_WRITE_PAGES=1`.
+#[test]
+fn the_page_of_options_is_what_the_program_takes() {
+    const HEAD: &str = "|---|---|---|---|\n";
+    let at = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/options.md");
+    let page = fs::read_to_string(at).expect("there is a page");
+    let (words, table) = page.split_once(HEAD).expect("the page has a table");
+    let wanted = table_of_options();
+    if std::env::var_os("DOYEN_WRITE_PAGES").is_some() {
+        fs::write(at, [words, HEAD, &wanted].concat()).expect("the page is written");
+    } else {
+        assert!(
+            table == wanted,
+            "the table of docs/options.md is outdated: run this test with DOYEN_WRITE_PAGES=1"
+        );
+    }
+}
