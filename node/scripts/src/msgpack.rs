@@ -2,7 +2,8 @@
 //!
 //! A table with the keys 1 to n is an array, every other one a map. Numbers that are integers are
 //! packed as such, others as the shorter float that holds them. Tables that are nested deeper than
-//! 16 levels become nil. Writing into memory cannot fail, so what the crate `rmp` returns is dropped.
+//! 16 levels become nil. Writing into memory cannot fail, so what the crate `rmp` returns is
+//! dropped.
 
 use std::rc::Rc;
 

@@ -9,8 +9,8 @@ use super::value::{
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Declares every option once: its flag, its variable, its key in a file, and what people read of it.
-/// So merging two sources cannot forget one. A `switch` is a flag without a value, or with one.
+/// Declares every option once: its flag, its variable, its key in a file, and what people read of
+/// it. So merging two sources cannot forget one. A `switch` is a flag with or without a value.
 macro_rules! options {
     ($(
         $(#[doc = $doc:literal])*

@@ -20,15 +20,18 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 use serde::ser::{self, Serialize};
 use std::borrow::Borrow;
 
-/// A key of type `K`, or what it borrows as: `str` for `String`, `[u8]` for `Vec<u8>`. Every such type
-/// that serde writes is one.
+/// A key of type `K`, or what it borrows as: `str` for `String`, `[u8]` for `Vec<u8>`. Every such
+/// type that serde writes is one.
 ///
 /// ```
 /// use doyen::{Error, KeyOf, Map};
 ///
 /// /// Whether a session is known, by its name or any borrowed form of it.
-/// async fn knows<Q: KeyOf<String> + ?Sized>(map: &Map<String, u64>, name: &Q) -> Result<bool, Error> {
-///     map.contains(name).await
+/// async fn knows<Q>(sessions: &Map<String, u64>, name: &Q) -> Result<bool, Error>
+/// where
+///     Q: KeyOf<String> + ?Sized,
+/// {
+///     sessions.contains(name).await
 /// }
 /// ```
 pub trait KeyOf<K: ?Sized>: Serialize {}

@@ -1,5 +1,5 @@
-//! Makes a secret of a phrase, so slowly that guessing costs memory and time. It takes crates of its
-//! own, so a program says whether it needs it (feature `phrases`).
+//! Makes a secret of a phrase, so slowly that guessing costs memory and time. It takes crates of
+//! its own, so a program says whether it needs it (feature `phrases`).
 
 use super::Secret;
 
