@@ -130,9 +130,9 @@ embedded:
 locks:
     cargo bench -p doyen --bench locks
 
-# what each part of the data path costs and allocates, e.g. `just bench-parts store`
+# what each part of the data path costs and allocates, e.g. `just bench-parts shard`
 bench-parts *ARGS:
-    cargo bench -p doyen --features bench-internals,resp --bench parts -- {{ARGS}}
+    cargo bench -p doyen --features internals,resp --bench parts -- {{ARGS}}
     cargo bench -p doyen --features resp --bench counts
 
 # the cost of finding a key's partition in each mode, and of planning (two minutes)

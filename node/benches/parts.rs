@@ -1,5 +1,5 @@
-//! The cost of each part of the data path by itself: `just bench-parts`, or `just bench-parts
-//! store` for some of them.
+//! The cost of parts of the data path by themselves: `just bench-parts`, or `just bench-parts
+//! shard` for some of them.
 //!
 //! One thread, no network, and the thread's own CPU time, so that the work of other programs does
 //! not count. Keys are visited in random order, so that cache misses count.
@@ -10,20 +10,15 @@ mod pair;
 
 use bytes::Bytes;
 use criterion::measurement::{Measurement, ValueFormatter, WallTime};
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use doyen::resp::frame::Parser;
-use doyen_engine::bench::{Batch, BenchKeys, Forward, Outgoing, decode, encode_acks};
-use doyen_engine::op::{Action, Operation};
-use doyen_placement::{
-    Epoch, KeyspaceId, MapId, MemberId, Replica, ReplicaState, TableDelta, Version,
-};
-use pair::{Pair, action_of, set, table};
+use doyen_engine::op::Action;
+use pair::{Pair, action_of};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
-use std::sync::Arc;
 use std::time::Duration;
 
-/// Commands, log entries or operations in one batch: what a busy connection sends at once.
+/// Commands or operations in one batch: what a busy connection sends at once.
 const BATCH: usize = 64;
 
 /// The processor time of this thread.
@@ -108,127 +103,6 @@ fn resp(c: &mut Criterion<CpuTime>) {
     }
 }
 
-fn placement(c: &mut Criterion<CpuTime>) {
-    let mut group = c.benchmark_group("placement");
-    let table = table(10, 1024, |p| vec![p % 10 + 1, (p + 1) % 10 + 1]);
-    let keys = keys(1_000);
-    let mut at = 0;
-    group.bench_function("lookup", |b| {
-        b.iter(|| {
-            at = (at + 1) % keys.len();
-            let keyspace = table.keyspace(KeyspaceId(0)).unwrap();
-            keyspace.partition_of(MapId(0), black_box(&keys[at]))
-        });
-    });
-    let mut next = table.clone();
-    next.version = Version(2);
-    for p in (0..1024).step_by(10) {
-        let partition = Arc::make_mut(&mut next.keyspaces[0].partitions[p]);
-        partition.epoch = Epoch(2);
-        partition.replicas = vec![Replica {
-            member: MemberId(3 << 4),
-            state: ReplicaState::InSync,
-        }];
-    }
-    group.bench_function("delta/make", |b| {
-        b.iter(|| TableDelta::between(black_box(&table), &next))
-    });
-    let delta = TableDelta::between(&table, &next);
-    group.bench_function("delta/apply", |b| {
-        b.iter(|| delta.apply(black_box(&table)).unwrap())
-    });
-}
-
-fn store(c: &mut Criterion<CpuTime>) {
-    let mut group = c.benchmark_group("store");
-    let value = value();
-    for count in [10_000, 1_000_000] {
-        let there = keys(count);
-        let more: Vec<[u8; 16]> = keys(1_000)
-            .iter()
-            .map(|k| [b"new:", &k[4..]].concat().try_into().unwrap())
-            .collect();
-        let mut store = BenchKeys::default();
-        let longest = there
-            .iter()
-            .map(|key| timed(|| store.put(key, &value)))
-            .max()
-            .unwrap_or_default();
-        eprintln!("store of {count} keys: the longest insert took {longest:?}");
-        let mut at = 0;
-        group.bench_function(BenchmarkId::new("get", count), |b| {
-            b.iter(|| {
-                at = (at + 1) % there.len();
-                store.get(&there[at])
-            });
-        });
-        group.bench_function(BenchmarkId::new("replace", count), |b| {
-            b.iter(|| {
-                at = (at + 1) % there.len();
-                store.put(&there[at], &value)
-            });
-        });
-        group.bench_function(BenchmarkId::new("insert", count), |b| {
-            b.iter_custom(|times| {
-                let mut time = Duration::ZERO;
-                let mut left = times;
-                while left > 0 {
-                    let some = &more[..more.len().min(left as usize)];
-                    time += timed(|| some.iter().filter(|key| store.put(*key, &value)).count());
-                    some.iter().for_each(|key| store.delete(key));
-                    left -= some.len() as u64;
-                }
-                time
-            });
-        });
-    }
-    let mut store = BenchKeys::default();
-    for key in keys(10_000) {
-        store.put(&key, &value);
-    }
-    group.throughput(Throughput::Elements(10_000));
-    group.bench_function("checksum/10000", |b| b.iter(|| store.checksum()));
-}
-
-fn timed<T>(work: impl FnOnce() -> T) -> Duration {
-    let began = cpu_time();
-    black_box(work());
-    cpu_time() - began
-}
-
-fn frames(c: &mut Criterion<CpuTime>) {
-    let mut group = c.benchmark_group("frame");
-    let mut out = Outgoing::default();
-    let mut both = |name: &str, encode: &dyn Fn(&mut Outgoing)| {
-        group.bench_function(BenchmarkId::new("encode", name), |b| {
-            b.iter(|| {
-                encode(&mut out);
-                out.clear();
-            });
-        });
-        encode(&mut out);
-        let frame = out.take();
-        group.bench_function(BenchmarkId::new("decode", name), |b| {
-            b.iter_batched(
-                || frame.clone(),
-                |mut bytes| decode(&mut bytes).unwrap(),
-                BatchSize::SmallInput,
-            );
-        });
-    };
-    let batch = Batch::new(BATCH as u64, &value());
-    both("append of 64", &|out| batch.encode(out));
-    let operation = Operation {
-        keyspace: KeyspaceId(0),
-        map: MapId(0),
-        key: Bytes::from_static(b"key:000000000042"),
-        action: set(&value()),
-    };
-    let forward = Forward::new(operation);
-    both("forward of a set", &|out| forward.encode(out));
-    both("acks of 64", &|out| encode_acks(64, out));
-}
-
 fn shard(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("shard");
     let value = value();
@@ -287,6 +161,6 @@ fn shard(c: &mut Criterion<CpuTime>) {
 criterion_group! {
     name = parts;
     config = Criterion::default().with_measurement(CpuTime);
-    targets = resp, placement, store, frames, shard
+    targets = resp, shard
 }
 criterion_main!(parts);

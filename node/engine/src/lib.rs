@@ -13,9 +13,6 @@
 //!  view / lease / tick ────┘                       └─> poll_request() -> ShardRequest
 //! ```
 
-#[cfg(feature = "bench-internals")]
-#[doc(hidden)]
-pub mod bench;
 pub mod command;
 #[cfg_attr(not(feature = "fault-points"), allow(dead_code))]
 pub mod fault;
