@@ -52,7 +52,7 @@ use tokio::sync::watch;
 /// Reads any bytes as what strangers and operators send and write about tokens: a header, the body
 /// of a new token, and a file of tokens.
 #[cfg(feature = "fuzz")]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     use axum::http::{HeaderMap, HeaderValue, header};
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_bytes(bytes) {
@@ -73,25 +73,6 @@ pub(crate) fn fuzz(bytes: &[u8]) {
         let again = crate::config::tokens_of(&lines.join("\n"), "a file");
         assert!(again.is_ok_and(|again| again == tokens));
     }
-}
-
-/// Texts of each of these kinds.
-#[cfg(feature = "fuzz")]
-pub(crate) fn fuzz_seeds() -> Vec<Vec<u8>> {
-    let body = format!(
-        r#"{{"role": "operate", "sha256": "{}"}}"#,
-        token_hash("abc")
-    );
-    let texts = [
-        "Bearer doyen_ungjjn1DKXOJWkNxz2nVCnbVHyWnBpGgeRDdKKP6TkU".to_owned(),
-        "bearer  loopback ".to_owned(),
-        "Basic YTpi".to_owned(),
-        body,
-        r#"{"role": "read", "sha256": "ba78"}"#.to_owned(),
-        r#"{"rules": ["on >secret ~app:*", "(+get %R~x)", "-@all"]}"#.to_owned(),
-        "# until May\n0123456789abcdef\n\n  fedcba9876543210\r\n".to_owned(),
-    ];
-    texts.map(String::into_bytes).to_vec()
 }
 
 /// What the admin thread needs to start.

@@ -113,9 +113,6 @@ mod error;
 mod events;
 pub mod facade;
 mod files;
-#[cfg(feature = "fuzz")]
-#[doc(hidden)]
-pub mod fuzz;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod guesses;
 mod hex;

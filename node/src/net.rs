@@ -25,7 +25,7 @@ pub mod probe;
 pub mod traffic;
 
 mod backoff;
-pub(crate) mod detour;
+pub mod detour;
 mod driver;
 pub(crate) mod grow;
 pub(crate) mod keepalive;

@@ -1,11 +1,43 @@
-//! Runs the targets of `doyen::fuzz`: counts what they allocate, catches their panics, and makes an
-//! input that fails small.
+//! Every decoder as a function of bytes from a peer, and a generator of such bytes.
+//!
+//! ```text
+//!   stored bytes (wire) ──> Mutator ──bytes──> Target::run: decode, then use the result
+//! ```
+//!
+//! `tests/hostile.rs` and the program `fuzz` run the same targets for different times, and count what
+//! they allocate. A target panics if anything is wrong, and returns otherwise.
 
-use doyen::fuzz::Target;
+mod members;
+mod mutate;
+mod pair;
+mod targets;
+pub mod wire;
+
+pub use mutate::Mutator;
+pub use targets::TARGETS;
+
 use std::any::Any;
 use std::io;
 use std::panic::catch_unwind;
 use std::path::Path;
+
+/// The longest input that is generated.
+pub const INPUT_BYTES_MAX: usize = 64 << 10;
+
+/// A decoder, with the code that acts on its results.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// The name, also of the directory with its inputs.
+    pub name: &'static str,
+    /// Small valid inputs.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+    /// Panics if the input does something that no input may do.
+    pub run: fn(&[u8]),
+    /// The limit on the bytes that one run may allocate, for an input of this many bytes.
+    pub allocates: fn(usize) -> usize,
+    /// The number of inputs that a test makes.
+    pub rounds: u32,
+}
 
 /// The committed inputs: a directory for each target.
 pub const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus");

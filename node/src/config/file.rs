@@ -27,7 +27,8 @@ impl Options {
     }
 
     /// Parses TOML. Errors call the text by this name.
-    pub(crate) fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
+    #[doc(hidden)]
+    pub fn from_text(text: &str, name: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|e| {
             let before = e
                 .span()

@@ -263,7 +263,7 @@ fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, Ht
 
 /// Decodes any bytes that a server might answer.
 #[cfg(feature = "fuzz")]
-pub(crate) fn read(bytes: &[u8]) {
+pub fn read(bytes: &[u8]) {
     let _ = understand::<crate::report::status::ClusterReport>("127.0.0.1:1", bytes);
     let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
 }

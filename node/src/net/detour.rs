@@ -129,20 +129,21 @@ impl DetourWay {
 
 /// A datagram on a detour, as it is encoded on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub struct Carried {
     /// True: it was passed on, and comes from `end`. False: it shall be passed on to `end`.
-    pub(crate) comes: bool,
+    pub comes: bool,
     /// Its sender receives nothing directly.
-    pub(crate) deaf: bool,
+    pub deaf: bool,
     /// The other end, from the view of the reader.
-    pub(crate) end: MemberId,
+    pub end: MemberId,
     /// The datagram of QUIC.
-    pub(crate) datagram: Bytes,
+    pub datagram: Bytes,
 }
 
 impl Carried {
     /// Encodes it for a lane; `None` if it is longer than any datagram.
-    pub(crate) fn encode(&self) -> Option<Bytes> {
+    #[must_use]
+    pub fn encode(&self) -> Option<Bytes> {
         let length = u16::try_from(self.datagram.len()).ok()?;
         let mut bytes = BytesMut::with_capacity(HEAD + self.datagram.len());
         bytes.put_u8(if self.comes { COMES } else { 0 } | if self.deaf { IS_DEAF } else { 0 });
@@ -156,7 +157,7 @@ impl Carried {
     ///
     /// # Errors
     /// The bytes are malformed.
-    pub(crate) fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Nonsense> {
+    pub fn take(bytes: &mut BytesMut) -> Result<Option<Self>, Nonsense> {
         let Some(mut head) = bytes.get(..HEAD) else {
             return Ok(None);
         };
@@ -184,7 +185,7 @@ impl Carried {
 
 /// The bytes on a lane are not a carried datagram.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense;
+pub struct Nonsense;
 
 #[cfg(test)]
 mod tests {

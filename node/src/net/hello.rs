@@ -147,7 +147,7 @@ impl Hello {
 
     /// The same for a node that others reach at this address.
     #[must_use]
-    pub(crate) fn at(self, control: SocketAddr) -> Self {
+    pub fn at(self, control: SocketAddr) -> Self {
         Self {
             control: Some(control),
             ..self
@@ -156,7 +156,7 @@ impl Hello {
 
     /// The same for a connection that only asks which node answers.
     #[must_use]
-    pub(crate) fn passing(self) -> Self {
+    pub fn passing(self) -> Self {
         Self {
             stay: Stay::Passing,
             ..self
@@ -203,7 +203,8 @@ impl Hello {
         }
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         out.put_slice(MAGIC);
         out.put_u16_le(self.versions.0);

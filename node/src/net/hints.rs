@@ -411,19 +411,27 @@ impl Socket for BridgeSocket {
     }
 }
 
-/// Gossip as bytes: see `crate::fuzz`.
-#[cfg(any(test, feature = "fuzz"))]
-pub(crate) mod fuzz {
+/// Reads any bytes as a message.
+#[cfg(feature = "fuzz")]
+pub fn read(bytes: &[u8]) {
+    if bytes.len() <= MESSAGE_BYTES_MAX {
+        let _ = understand(bytes);
+    }
+}
+
+/// Gossip as bytes.
+#[cfg(test)]
+mod messages {
     use super::{ChitchatId, Serializable};
 
     /// Chitchat's magic number and version.
     const HEADER: [u8; 3] = [0x53, 0xb0, 0];
-    pub(crate) const SYN: u8 = 0;
+    pub(super) const SYN: u8 = 0;
     const SYN_ACK: u8 = 1;
     const ACK: u8 = 2;
 
     /// A message that begins with a digest: the known nodes and their heartbeats.
-    pub(crate) fn digest(kind: u8, named: &[(ChitchatId, u64)]) -> Vec<u8> {
+    pub(super) fn digest(kind: u8, named: &[(ChitchatId, u64)]) -> Vec<u8> {
         let mut bytes = [&HEADER[..], &[kind]].concat();
         (named.len() as u16).serialize(&mut bytes);
         for (id, heartbeat) in named {
@@ -436,14 +444,14 @@ pub(crate) mod fuzz {
     }
 
     /// The first message of an exchange.
-    pub(crate) fn syn(cluster: &str, named: &[(ChitchatId, u64)]) -> Vec<u8> {
+    pub(super) fn syn(cluster: &str, named: &[(ChitchatId, u64)]) -> Vec<u8> {
         let mut bytes = digest(SYN, named);
         cluster.serialize(&mut bytes);
         bytes
     }
 
     /// Valid messages: without nodes, and with two nodes.
-    pub(crate) fn messages() -> Vec<Vec<u8>> {
+    pub(super) fn valid() -> Vec<Vec<u8>> {
         let id = |n: u8| ChitchatId::new(format!("{n:016x}"), 0, ([127, 0, 0, n], 7400).into());
         let named = [(id(1), 5), (id(2), 9)];
         // What a delta has for a node: a reset, and a fact.
@@ -473,18 +481,11 @@ pub(crate) mod fuzz {
 
     /// A message with compressed parts of 14 bytes, each of which becomes 65,535 equal bytes. They
     /// decode as one fact after the other.
-    pub(crate) fn bomb(parts: usize) -> Vec<u8> {
+    pub(super) fn bomb(parts: usize) -> Vec<u8> {
         let part = [
             1, 11, 0, 0x28, 0xb5, 0x2f, 0xfd, 0x60, 0xff, 0xfe, 0xfb, 0xff, 0x07, 2,
         ];
         [&HEADER[..], &[ACK], &part.repeat(parts), &[0]].concat()
-    }
-
-    #[cfg(feature = "fuzz")]
-    pub(crate) fn message(bytes: &[u8]) {
-        if bytes.len() <= super::MESSAGE_BYTES_MAX {
-            let _ = super::understand(bytes);
-        }
     }
 }
 
@@ -541,10 +542,10 @@ mod tests {
     /// One message of 32 KB used to become 150 MB, and then more than a gigabyte of facts.
     #[test]
     fn messages_that_expand_enormously_are_refused() {
-        let bomb = fuzz::bomb(2_300);
+        let bomb = messages::bomb(2_300);
         assert!(bomb.len() <= MESSAGE_BYTES_MAX);
         assert!(understand(&bomb).is_err_and(|e| e.to_string().contains("2300 compressed parts")));
-        let valid = fuzz::messages()
+        let valid = messages::valid()
             .into_iter()
             .filter(|m| m.len() < 1000)
             .collect::<Vec<_>>();
@@ -583,7 +584,7 @@ mod tests {
                 .map(|n| (named(from + n), u64::MAX))
                 .collect::<Vec<_>>()
         };
-        a.receive(address(3), fuzz::syn(&cluster, &highest));
+        a.receive(address(3), messages::syn(&cluster, &highest));
         let (mut alive, mut until) = (0, None);
         while alive < 2 {
             tokio::select! {
@@ -597,7 +598,7 @@ mod tests {
                     if hint == Hint::Alive(MemberId(2)) {
                         alive += 1;
                         for from in [1_000, 2_000, 3_000] {
-                            let message = fuzz::syn(&cluster, &crowd(from));
+                            let message = messages::syn(&cluster, &crowd(from));
                             assert!(message.len() <= MESSAGE_BYTES_MAX);
                             if until.is_none() {
                                 a.receive(address(3), message);

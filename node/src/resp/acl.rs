@@ -69,7 +69,7 @@ pub enum Why {
 
 /// Reads these bytes as a file of users, and as what a script's caller may do.
 #[cfg(feature = "fuzz")]
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     use doyen_engine::command::Rights;
     let grants = doyen_engine::grants::Grants::parse(bytes);
     let keys = [(1, Rights::BOTH, &b"key"[..])];

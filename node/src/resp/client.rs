@@ -174,7 +174,7 @@ impl RespClient {
 
 /// Parses a server's bytes as far as they are replies.
 #[cfg(feature = "fuzz")]
-pub(crate) fn read_all(bytes: &[u8]) {
+pub fn read_all(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some(_)) = parse(&mut rest, 0) {}
 }

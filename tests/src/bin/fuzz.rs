@@ -3,8 +3,7 @@
 //! more than it may. Then it prints the smallest input that it finds to do so.
 
 use clap::Parser;
-use doyen::fuzz::{Mutator, TARGETS, Target};
-use doyen_tests::fuzz;
+use doyen_tests::fuzz::{self, Mutator, TARGETS, Target};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use std::alloc::System;
 use std::path::PathBuf;

@@ -11,10 +11,7 @@ const LINES_MAX: usize = 120;
 const EXECUTION: [&str; 2] = ["shard/execute.rs", "role/one_key.rs"];
 const EXECUTION_LINES_MAX: usize = 80;
 /// Functions that are longer still.
-const LONG: [(&str, &str); 1] = [
-    // Fuzzing: a sample of each frame.
-    ("node/engine/src/fuzz.rs", "every"),
-];
+const LONG: [(&str, &str); 0] = [];
 /// The types that share the work of a session.
 const PARTS: [&str; 5] = [
     "Session",

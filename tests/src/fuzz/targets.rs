@@ -1,24 +1,24 @@
 //! The targets, and what each does with its bytes.
 
-use super::Target;
-use super::members::{Members, framed};
-use crate::config::{Defaults, Options};
-use crate::net::detour::Carried;
-use crate::net::endpoint::Purpose;
-use crate::net::envelope::Envelope;
-use crate::net::hello::Hello;
-use crate::net::identity::Proof;
-use crate::net::identity::secret::{Line, Role, Secrets};
-use crate::net::peers::FRAME_BYTES_MAX;
-use crate::resp::command;
-use crate::resp::frame::Parser;
-use crate::{http, net, resp};
+use super::members::{Members, encoded, framed};
+use super::wire::{lived, stored};
+use super::{Target, pair};
 use bytes::{Bytes, BytesMut};
+use doyen::config::{Defaults, Options};
+use doyen::net::detour::Carried;
+use doyen::net::endpoint::Purpose;
+use doyen::net::envelope::Envelope;
+use doyen::net::hello::Hello;
+use doyen::net::identity::secret::{Line, Role, Secrets};
+use doyen::net::peers::FRAME_BYTES_MAX;
+use doyen::resp::command;
+use doyen::resp::frame::Parser;
+use doyen::{http, net, resp};
 use doyen_engine::codec;
-use doyen_gossip::Signature;
+use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
 use doyen_placement::quorum::majority;
-use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta, VoteKey};
+use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ const fn machines(_: usize) -> usize {
 pub const TARGETS: &[Target] = &[
     Target {
         name: "frames",
-        seeds: doyen_engine::fuzz::frames,
+        seeds: || of("frames"),
         run: doyen_engine::fuzz::frame,
         // Rare frames are decoded by serde, and some of them have a list.
         allocates: decoded_lists,
@@ -51,14 +51,14 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "shard",
-        seeds: doyen_engine::fuzz::streams,
-        run: doyen_engine::fuzz::stream,
+        seeds: pair::streams,
+        run: pair::stream,
         allocates: machines,
         rounds: 600,
     },
     Target {
         name: "envelopes",
-        seeds: envelopes,
+        seeds: || of("envelopes"),
         run: envelope,
         allocates: decoded_lists,
         rounds: 5_000,
@@ -72,21 +72,21 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "tables",
-        seeds: tables,
+        seeds: || of("tables"),
         run: table,
         allocates: machines,
         rounds: 1_000,
     },
     Target {
         name: "deltas",
-        seeds: deltas,
+        seeds: || of("deltas"),
         run: delta,
         allocates: machines,
         rounds: 1_000,
     },
     Target {
         name: "hello",
-        seeds: hellos,
+        seeds: || of("hello"),
         run: hello,
         allocates: decoded,
         rounds: 10_000,
@@ -100,8 +100,9 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "gossip",
-        seeds: net::hints::fuzz::messages,
-        run: net::hints::fuzz::message,
+        // Its inputs are in the corpus alone.
+        seeds: Vec::new,
+        run: net::hints::read,
         allocates: machines,
         rounds: 3_000,
     },
@@ -142,7 +143,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "tokens",
-        seeds: http::fuzz_seeds,
+        seeds: tokens,
         run: http::fuzz,
         allocates: machines,
         rounds: 10_000,
@@ -155,6 +156,12 @@ pub const TARGETS: &[Target] = &[
         rounds: 3_000,
     },
 ];
+
+/// The stored bytes of the newest wire version.
+fn of(section: &str) -> Vec<Vec<u8>> {
+    let samples = stored(LEVELS.1, section).into_iter();
+    samples.map(|(_, bytes)| bytes).collect()
+}
 
 // ---- secrets
 
@@ -193,14 +200,6 @@ fn secret_file(bytes: &[u8]) {
 
 // ---- control
 
-/// One envelope: the content of a datagram or of a frame.
-fn envelopes() -> Vec<Vec<u8>> {
-    messages()
-        .into_iter()
-        .map(|frame| frame[4..].to_vec())
-        .collect()
-}
-
 fn envelope(bytes: &[u8]) {
     if let Ok(envelope) = codec::decode::<Envelope>(bytes, FRAME_BYTES_MAX) {
         let again =
@@ -215,11 +214,11 @@ fn envelope(bytes: &[u8]) {
 /// A control stream: frames, as they travel.
 fn messages() -> Vec<Vec<u8>> {
     let mut seen = BTreeSet::new();
+    let said = Members::messages().into_iter().map(encoded);
     // One message of each kind and length: most messages are pings.
-    Members::messages()
-        .into_iter()
+    said.chain(of("envelopes"))
+        .filter(|bytes| seen.insert((bytes.get(1).copied(), bytes.len())))
         .map(framed)
-        .filter(|frame| seen.insert((frame.get(5).copied(), frame.len())))
         .collect()
 }
 
@@ -243,39 +242,11 @@ fn messages_of_a_broken_member(bytes: &[u8]) {
 
 // ---- tables
 
-/// Tables from the life of a small cluster.
-pub(super) fn lived() -> Vec<Table> {
-    let first = Members::new().table(0).expect("they have formed a cluster");
-    let mut tables = vec![(*first).clone()];
-    let mut next = |table: Table| {
-        let mut table = table;
-        table.version = table.version.next();
-        tables.push(table);
-    };
-    let second = first.members[1].id;
-    next(planner::remove(
-        &first,
-        &BTreeMap::from([(second, Absence::Silent)]),
-    ));
-    next(planner::hand_over(&first, second, Pace::Repair));
-    let lacking = planner::remove(&first, &BTreeMap::from([(second, Absence::Dead)]));
-    let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
-    next(planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned));
-    tables
-}
-
-const LIMITS: MoveLimits = MoveLimits {
+pub(super) const LIMITS: MoveLimits = MoveLimits {
     learners_per_source: 4,
     learners_per_target: 4,
     learners: 8,
 };
-
-fn tables() -> Vec<Vec<u8>> {
-    lived()
-        .iter()
-        .map(|table| codec::encode(table, codec::BYTES_MAX).expect("it fits"))
-        .collect()
-}
 
 fn table(bytes: &[u8]) {
     if let Ok(table) = codec::decode::<Table>(bytes, FRAME_BYTES_MAX)
@@ -283,16 +254,6 @@ fn table(bytes: &[u8]) {
     {
         use_table(&table, 2);
     }
-}
-
-fn deltas() -> Vec<Vec<u8>> {
-    let tables = lived();
-    tables[1..]
-        .iter()
-        .map(|t| {
-            codec::encode(&TableDelta::between(&tables[0], t), codec::BYTES_MAX).expect("it fits")
-        })
-        .collect()
 }
 
 fn delta(bytes: &[u8]) {
@@ -404,23 +365,6 @@ fn use_table(table: &Table, further: u32) {
 }
 
 // ---- hellos
-
-fn hellos() -> Vec<Vec<u8>> {
-    let node = Hello::new(Purpose::Control, MemberId(0x70), "alpha");
-    let client = Hello::new(
-        Purpose::Data,
-        MemberId::of_client(7),
-        "a client with a longer name",
-    );
-    let proving = Hello {
-        proof: Some(Proof {
-            key: VoteKey([3; 32]),
-            signature: Signature::new([[4; 32], [5; 32]]),
-        }),
-        ..node.clone()
-    };
-    [node, client, proving].iter().map(Hello::encode).collect()
-}
 
 fn hello(bytes: &[u8]) {
     if let Ok(hello) = Hello::decode(bytes) {
@@ -593,4 +537,18 @@ fn answers() -> Vec<Vec<u8>> {
         ok,
         b"HTTP/1.1 409 Conflict\r\n\r\n{\"error\":\"there is no member n9\"}".to_vec(),
     ]
+}
+
+fn tokens() -> Vec<Vec<u8>> {
+    let texts = [
+        "Bearer doyen_ungjjn1DKXOJWkNxz2nVCnbVHyWnBpGgeRDdKKP6TkU",
+        "bearer  loopback ",
+        "Basic YTpi",
+        "{\"role\": \"operate\", \"sha256\": \
+         \"ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\"}",
+        r#"{"role": "read", "sha256": "ba78"}"#,
+        r#"{"rules": ["on >secret ~app:*", "(+get %R~x)", "-@all"]}"#,
+        "# until May\n0123456789abcdef\n\n  fedcba9876543210\r\n",
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).to_vec()
 }

@@ -1,7 +1,7 @@
 //! Three members in virtual time; one of them sends arbitrary messages.
 
-use crate::net::envelope::Envelope;
-use crate::net::peers::FRAME_BYTES_MAX;
+use doyen::net::envelope::Envelope;
+use doyen::net::peers::FRAME_BYTES_MAX;
 use doyen_engine::codec;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminRequest, Agreement, AgreementConfig, Input, Output, Peer};
@@ -388,10 +388,13 @@ impl Members {
     }
 }
 
-/// A message as it travels on a control stream.
-pub(super) fn framed(message: Message) -> Vec<u8> {
-    let body = codec::encode(&Envelope::Agreement(message), FRAME_BYTES_MAX).expect("it fits");
-    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
-    frame.extend(body);
-    frame
+/// A message as the content of a frame or of a datagram.
+pub(super) fn encoded(message: Message) -> Vec<u8> {
+    codec::encode(&Envelope::Agreement(message), FRAME_BYTES_MAX).expect("it fits")
+}
+
+/// The same as it travels on a control stream.
+pub(super) fn framed(body: Vec<u8>) -> Vec<u8> {
+    let length = body.len() as u32;
+    [&length.to_le_bytes()[..], &body].concat()
 }
