@@ -5,18 +5,15 @@
 //! [`cluster`] and [`load`] start, drive and hurt real processes over real sockets. [`native`]
 //! drives them through the native client, and [`witness`] judges what contending clients saw.
 //!
-//! [`mod@bench`] measures Doyen beside other systems. [`scale`] measures what a cluster costs as it
-//! grows, [`stall`] how long a cluster stalls, and [`moving`] what clients notice of moves.
+//! [`measure`] measures Doyen, also beside other systems.
 //!
 //! [`runbook`] types what docs/operations.md says. [`fuzz`] gives every decoder what a peer should
 //! not send.
 
-pub mod bench;
 pub mod cluster;
 pub mod fuzz;
-pub mod journal;
 pub mod load;
-pub mod moving;
+pub mod measure;
 pub mod mutants;
 pub mod native;
 pub mod process;
@@ -24,9 +21,7 @@ pub mod procfs;
 pub mod resp;
 pub mod rules;
 pub mod runbook;
-pub mod scale;
 pub mod sim;
-pub mod stall;
 pub mod witness;
 
 pub use doyen::testkit::linear;

@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
-use doyen_tests::bench::cases::{self, Case, Subject};
-use doyen_tests::bench::children::{self, Cores};
-use doyen_tests::bench::machine::Machine;
-use doyen_tests::bench::report::Results;
-use doyen_tests::bench::suite::{self, Suite};
-use doyen_tests::bench::systems::{Installed, Kind};
-use doyen_tests::bench::{check, generators};
+use doyen_tests::measure::beside::cases::{self, Case, Subject};
+use doyen_tests::measure::beside::machine::Machine;
+use doyen_tests::measure::beside::report::Results;
+use doyen_tests::measure::beside::suite::{self, Suite};
+use doyen_tests::measure::beside::systems::{Installed, Kind};
+use doyen_tests::measure::beside::{check, generators};
+use doyen_tests::measure::children::{self, Cores};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Redis Cluster: three masters, three replicas, nothing on disk.
 
-use super::super::children::{Child, Cores, run, until};
 use super::{Installed, Kind, PATIENCE, System, address, free_ports, text_of};
+use crate::measure::children::{Child, Cores, run, until};
 use anyhow::{Context, Result, bail};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Doyen: three nodes with a secret, so that their traffic is encrypted, as across machines.
 
-use super::super::children::{Cores, run, until};
 use super::{Installed, Kind, PATIENCE, SECRET_FILE, System};
+use crate::measure::children::{Cores, run, until};
 use crate::process::Process;
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::Path;

@@ -6,7 +6,7 @@ mod hazelcast;
 mod olric;
 mod redis;
 
-use super::children::{Child, Conversation, Cores};
+use crate::measure::children::{Child, Conversation, Cores};
 use crate::process::Process;
 use crate::resp::{Client, Reply};
 use anyhow::{Context, Result, bail};

@@ -1,7 +1,7 @@
 //! Olric: three members with one synchronous backup; every member takes any key.
 
-use super::super::children::{Child, Cores, pause, run, until};
 use super::{Installed, Kind, PATIENCE, System, address, free_ports, text_of};
+use crate::measure::children::{Child, Cores, pause, run, until};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;

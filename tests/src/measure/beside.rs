@@ -1,4 +1,4 @@
-//! Benchmarks: Doyen beside Redis Cluster, Hazelcast and Olric, on one machine, in one run.
+//! Doyen beside Redis Cluster, Hazelcast and Olric, on one machine, in one run.
 //!
 //! All systems run at the same time. Their members are pinned to one core and the generator to
 //! another. Their runs alternate, so that a machine whose speed drifts is fair to all. Ratios of
@@ -16,13 +16,10 @@
 
 pub mod cases;
 pub mod check;
-pub mod children;
 pub mod generators;
 pub mod machine;
 pub mod memory;
 pub mod parse;
 pub mod report;
-pub mod stats;
 pub mod suite;
 pub mod systems;
-pub mod usage;

@@ -1,7 +1,7 @@
 //! Hazelcast: three members with one synchronous backup, and a client in a warm JVM of its own.
 
-use super::super::children::{Child, Conversation, Cores, run, until};
 use super::{Installed, Kind, PATIENCE, System, address, free_ports};
+use crate::measure::children::{Child, Conversation, Cores, run, until};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
@@ -15,14 +15,17 @@ const GROWN_MAX: Duration = Duration::from_secs(600);
 /// Maven fetches Hazelcast the first time.
 const BUILD_MAX: Duration = Duration::from_secs(600);
 const SOURCES: [(&str, &str); 3] = [
-    ("pom.xml", include_str!("../../../rivals/hazelcast/pom.xml")),
+    (
+        "pom.xml",
+        include_str!("../../../../rivals/hazelcast/pom.xml"),
+    ),
     (
         "src/main/java/rivals/Member.java",
-        include_str!("../../../rivals/hazelcast/src/main/java/rivals/Member.java"),
+        include_str!("../../../../rivals/hazelcast/src/main/java/rivals/Member.java"),
     ),
     (
         "src/main/java/rivals/Load.java",
-        include_str!("../../../rivals/hazelcast/src/main/java/rivals/Load.java"),
+        include_str!("../../../../rivals/hazelcast/src/main/java/rivals/Load.java"),
     ),
 ];
 /// What Hazelcast's manual tells users of modular Java to pass to it.

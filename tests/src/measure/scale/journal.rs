@@ -5,22 +5,21 @@
 use std::collections::BTreeMap;
 
 /// The log filter with which a node writes down its tables.
-pub const LOG: &str = "info,doyen::table=debug";
+pub(super) const LOG: &str = "info,doyen::table=debug";
 
 /// One table at one node. Times are microseconds of the machine's wall clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Proposed or stored.
-    pub accepted: Option<u64>,
+    pub(super) accepted: Option<u64>,
     /// Known to be committed.
-    pub installed: Option<u64>,
+    pub(super) installed: Option<u64>,
     /// Members that it names.
-    pub members: usize,
+    pub(super) members: usize,
 }
 
 /// A log's tables by term and version.
-#[must_use]
-pub fn tables(log: &str) -> BTreeMap<(u64, u64), Entry> {
+pub(super) fn tables(log: &str) -> BTreeMap<(u64, u64), Entry> {
     let mut tables: BTreeMap<(u64, u64), Entry> = BTreeMap::new();
     for line in log.lines() {
         let mut words = line.split_whitespace();
@@ -87,8 +86,7 @@ fn microseconds(stamp: &str) -> Option<u64> {
 }
 
 /// Now, as the logs would say it.
-#[must_use]
-pub fn now() -> u64 {
+pub(super) fn now() -> u64 {
     let since = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap_or_default();

@@ -16,10 +16,12 @@ mod rivals;
 mod speech;
 mod steady;
 
-use crate::bench::systems::Kind;
+use super::beside::systems::Kind;
+use super::{EVENT_MAX, SELDOM, await_share, has_share, until};
 use crate::cluster::Cluster;
 use crate::procfs::processor;
 use anyhow::{Context as _, Result, bail};
+use clap::Args;
 use confined::Confined;
 use serde_json::Value;
 use speech::Speech;
@@ -29,53 +31,103 @@ use steady::{Counted, Doors, Load, Steady, fill, stored_bytes};
 
 /// How long the quiet load is measured before and after an event.
 const QUIET: Duration = Duration::from_secs(20);
-/// How long an event may last.
-const EVENT_MAX: Duration = Duration::from_secs(600);
 /// The time between two looks at the cluster. A look costs processor time that nodes and clients
 /// need.
 const LOOK: Duration = Duration::from_millis(200);
-/// The time between two looks while readers and writers are measured.
-const SELDOM: Duration = Duration::from_secs(1);
-
 /// Fewer operations a second than this count as no load.
 const ASKED_LITTLE: u64 = 50;
 
 /// What to measure, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Plan {
     /// The program to measure.
-    pub binary: String,
-    /// Bytes of keys and values.
-    pub bytes: u64,
-    /// The number of connections.
-    pub connections: usize,
-    /// The load, as a percentage of what the cluster can do.
-    pub load: u64,
-    /// Whether the load is a part of the processor time that nodes have, instead of the operations
-    /// that a closed loop gets done. Needs `share`.
-    pub of_processor: bool,
-    /// How often all nodes are restarted.
-    pub restarts: usize,
-    /// The only parts to measure: join, drain, repair, restart, none; all if this is empty.
-    pub only: Vec<String>,
-    /// Systems that a member joins under the same load.
-    pub beside: Vec<Kind>,
-    /// The limit of copying, as for `doyen rebalance --move-rate`.
-    pub move_rate: String,
-    /// Whether clients find nodes as those of Redis Cluster do.
-    pub cluster_clients: bool,
-    /// Thousandths of a processor for each node; `None` if nodes share what there is.
-    pub share: Option<u64>,
-    /// The newcomer is given its share for this long, and then nothing for as long, in turns;
-    /// `None` if it gets its share at once.
-    pub turns: Option<Duration>,
-    /// Bytes of memory to use and give back before a measurement without load.
-    pub warm: usize,
-    /// Flags for every node.
-    pub options: Vec<String>,
+    #[arg(skip)]
+    binary: String,
+    /// Bytes of values, of 100 bytes to 10 KB each
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000_000,
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    bytes: u64,
+    /// Number of connections
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..))]
+    connections: u64,
+    /// The load, as a percentage of what the cluster can do
+    #[arg(
+        long,
+        value_name = "P",
+        default_value_t = 50,
+        value_parser = clap::value_parser!(u64).range(1..=100)
+    )]
+    load: u64,
+    /// What the percentage is of: `operations` that the cluster does if each connection always
+    /// waits for its answer, or, with --share, the `processor` time of the nodes (single
+    /// operations cost more of it than batches)
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_parser = ["operations", "processor"],
+        default_value = "operations"
+    )]
+    of: String,
+    /// How often all nodes are restarted
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    restarts: usize,
+    /// Only some of join, drain, repair and restart, or none of them
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        value_parser = ["join", "drain", "repair", "restart", "none"]
+    )]
+    only: Vec<String>,
+    /// Other systems that a member joins in the same run: redis, hazelcast
+    #[arg(long, value_name = "SYSTEMS", value_delimiter = ',', value_parser = rival)]
+    beside: Vec<Kind>,
+    /// Bytes that each member sends and takes each second, as for `doyen rebalance`
+    #[arg(long, value_name = "RATE", default_value = "adaptive")]
+    move_rate: String,
+    /// Clients find the node of a key and follow redirections, as clients of Redis Cluster do;
+    /// otherwise any node takes any command
+    #[arg(long)]
+    cluster_clients: bool,
+    /// Thousandths of a processor for each node, as if each had a machine of its own (as root);
+    /// otherwise nodes share what there is
+    #[arg(long, value_name = "N")]
+    share: Option<u64>,
+    /// The newcomer gets its share for this many seconds, then nothing moves for as many, in
+    /// turns, so that a machine that changes its speed changes it for both
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=60))]
+    turns: Option<u64>,
+    /// Bytes of memory to use and give back before a node joins or is killed, while there is no
+    /// load: in a virtual machine, the host may take longer to hand out memory than a copy
+    /// takes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    warm: usize,
+    /// Flags for every node
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        value_delimiter = ' ',
+        allow_hyphen_values = true
+    )]
+    options: Vec<String>,
+}
+
+fn rival(text: &str) -> Result<Kind, String> {
+    [Kind::Redis, Kind::Hazelcast]
+        .into_iter()
+        .find(|kind| kind.id() == text)
+        .ok_or_else(|| "choose from redis and hazelcast".into())
 }
 
 impl Plan {
+    fn connections(&self) -> usize {
+        self.connections as usize
+    }
+
     fn wants(&self, what: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|o| o == what)
     }
@@ -115,14 +167,14 @@ impl Plan {
                 .as_secs_f64()
                 / share.unwrap_or(1.0)
         };
-        let load = match (self.of_processor, share) {
+        let load = match (self.of == "processor", share) {
             (false, _) => Load::Operations(self.load),
             (true, Some(_)) => Load::Processor(self.load, &used),
             (true, None) => {
                 bail!("--of processor needs nodes with a share of a processor each; add --share")
             }
         };
-        let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections, &load);
+        let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections(), &load);
         let (before, began) = (used(), Instant::now());
         std::thread::sleep(QUIET);
         let part = 100.0 * (used() - before) / began.elapsed().as_secs_f64();
@@ -187,7 +239,11 @@ fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Re
 /// # Errors
 /// A rival is not installed or does not do what it is told, or nodes cannot be given a share of a
 /// processor.
-pub fn run(plan: &Plan) -> Result<()> {
+pub fn run(binary: &str, plan: Plan) -> Result<()> {
+    let plan = &Plan {
+        binary: binary.to_owned(),
+        ..plan
+    };
     if plan.wants("join") {
         joins(plan)?;
     }
@@ -210,7 +266,7 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
 
 fn joins(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
     let steady = plan.steady(&cluster, "three nodes")?;
     let (before, version) = (copied(&cluster), tables(&cluster));
     // The cost of one more process on this machine is not the cost of a move.
@@ -222,10 +278,10 @@ fn joins(plan: &Plan) -> Result<()> {
     println!("{}", steady.phase("a fourth node is there, empty").row());
     let began = Instant::now();
     cluster.change("n0", &["rebalance", "resume"]);
-    if let Some(turn) = plan.turns {
-        by_turns(&cluster, &steady, turn);
+    if let Some(seconds) = plan.turns {
+        by_turns(&cluster, &steady, Duration::from_secs(seconds));
     } else {
-        await_holding(&cluster, "n3", has_its_share);
+        await_share(&cluster, "n3", 4);
         println!("{}", steady.phase("it gets its share").row());
     }
     let took = began.elapsed().as_secs_f64();
@@ -243,16 +299,11 @@ fn joins(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// The least part of all copies that makes up a fourth member's share.
-fn has_its_share(part: f64) -> bool {
-    part > 0.24
-}
-
 /// The fourth node gets its share for a while and nothing for as long, again and again. If the
 /// machine changes its speed meanwhile, both kinds of turns see it.
 fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
     let (mut moves, mut rests) = (Counted::new(), Counted::new());
-    let has_all = || holds(cluster, "n3", has_its_share);
+    let has_all = || has_share(cluster, "n3", 4);
     // The cost of looking is so the same in both kinds of turns.
     let passes = || {
         let began = Instant::now();
@@ -294,25 +345,25 @@ fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
         cluster.change("n0", &["rebalance", "resume"]);
     }
     println!("{}\n{}", moves.row(), rests.row());
-    match rests.p99_of_a_second() {
-        0 => println!("the node had its share before anything rested; choose shorter --turns"),
-        rest => {
-            println!(
-                "p99 of the median second: {:.2} times as long while something moves",
-                moves.p99_of_a_second() as f64 / rest as f64
-            )
-        }
+    let rest = rests.p99_of_a_second();
+    if rest > 0.0 {
+        println!(
+            "p99 of the median second: {:.2} times as long while something moves",
+            moves.p99_of_a_second() / rest
+        );
+    } else {
+        println!("the node had its share before anything rested; choose shorter --turns");
     }
 }
 
 fn unloaded(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
     await_quiet(&cluster);
     plan.warm_memory();
     let (before, began) = (copied(&cluster), SystemTime::now());
     join(&mut cluster, &mut confined, "n3")?;
-    await_holding(&cluster, "n3", has_its_share);
+    await_share(&cluster, "n3", 4);
     let first = told(&cluster, began, |e| e["stage"] == "copying")
         .into_iter()
         .min();
@@ -324,7 +375,7 @@ fn unloaded(plan: &Plan) -> Result<()> {
     drop(cluster);
     drop(confined);
     let (_confined, mut cluster) = plan.cluster(4)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
     await_quiet(&cluster);
     plan.warm_memory();
     let victim = cluster.by_age()[1].clone();
@@ -403,7 +454,7 @@ fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) ->
 
 fn five(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(5)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections);
+    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
     let steady = plan.steady(&cluster, "five nodes")?;
     if plan.wants("drain") {
         let began = Instant::now();
@@ -411,7 +462,7 @@ fn five(plan: &Plan) -> Result<()> {
         println!("{}", steady.phase("one of five is drained").row());
         println!("it was empty after {:.1} s", began.elapsed().as_secs_f64());
         cluster.change("n0", &["drain", "n2", "--cancel"]);
-        await_holding(&cluster, "n2", |share| share > 0.19);
+        await_share(&cluster, "n2", 5);
         println!("{}", steady.phase("it is filled again").row());
     }
     if plan.wants("restart") {
@@ -507,48 +558,5 @@ fn await_quiet(cluster: &Cluster) {
         SELDOM,
         || asked() < ASKED_LITTLE,
         || format!("the cluster still sees {} operations a second", asked()),
-    );
-}
-
-/// Looks again and again until something is so. The looks keep a distance, because they cost nodes
-/// and clients processor time.
-fn until(apart: Duration, is_so: impl Fn() -> bool, why_not: impl Fn() -> String) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < EVENT_MAX, "{}", why_not());
-        std::thread::sleep(apart);
-    }
-}
-
-fn is_safe(cluster: &Cluster, name: &str) -> bool {
-    cluster.status(name).is_some_and(|s| s["safe"] == true)
-}
-
-/// The part of all copies that a member holds.
-fn holding(cluster: &Cluster, name: &str) -> Option<f64> {
-    // One request, because each costs those who are measured something.
-    let table = cluster.report(name, "/table");
-    let partitions = table["keyspaces"][0]["partitions"].as_array()?;
-    let (mut all, mut its) = (0, 0);
-    for partition in partitions {
-        let backups = partition["backups"].as_array()?;
-        all += 1 + backups.len();
-        its += usize::from(partition["primary"] == name)
-            + backups.iter().filter(|b| *b == name).count();
-    }
-    (all > 0).then(|| its as f64 / all as f64)
-}
-
-/// Whether all is safe and a member holds enough.
-fn holds(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) -> bool {
-    // Reads the whole table only if all is safe.
-    is_safe(cluster, name) && holding(cluster, name).is_some_and(enough)
-}
-
-fn await_holding(cluster: &Cluster, name: &str, enough: impl Fn(f64) -> bool) {
-    until(
-        SELDOM,
-        || holds(cluster, name, &enough),
-        || format!("{name} does not get its share"),
     );
 }

@@ -104,43 +104,6 @@ pub fn json_load(text: &str) -> Result<Load> {
     })
 }
 
-/// A list of processors as the kernel writes it: `0-2,5`.
-#[must_use]
-pub fn cpu_list(text: &str) -> Vec<usize> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (from, to) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(from), Ok(to)) = (from.parse::<usize>(), to.parse::<usize>()) {
-            cpus.extend(from..=to);
-        }
-    }
-    cpus
-}
-
-/// Nanoseconds on a processor, from `/proc/PID/task/TID/schedstat`.
-#[must_use]
-pub fn schedstat(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
-}
-
-/// The value of a line `Name:   123 kB`, in bytes, from `smaps_rollup`, `status` or `meminfo`.
-#[must_use]
-pub fn kilobytes(text: &str, name: &str) -> Option<u64> {
-    let rest = text
-        .lines()
-        .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(rest.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
-}
-
-/// The value of a line `name : value`, from `/proc/cpuinfo` or `/proc/self/status`.
-#[must_use]
-pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    text.lines()
-        .filter_map(|l| l.split_once(':'))
-        .find(|(n, _)| n.trim() == name)
-        .map(|(_, value)| value.trim())
-}
-
 /// Used bytes of the heap, from `jcmd PID GC.heap_info`: all generations, without metaspace, which
 /// is not part of the heap.
 #[must_use]
@@ -235,30 +198,6 @@ mod tests {
              \"p50_us\":1,\"p99_us\":1,\"p999_us\":1}\n",
         );
         assert_eq!(load.expect("its JSON").errors, None);
-    }
-
-    #[test]
-    fn lists_of_processors_are_parsed() {
-        assert_eq!(cpu_list("0-2,5\n"), [0, 1, 2, 5]);
-        assert_eq!(cpu_list("7"), [7]);
-        assert!(cpu_list("").is_empty());
-    }
-
-    #[test]
-    fn files_of_the_kernel_are_parsed() {
-        assert_eq!(schedstat("1119206 587509 6\n"), Some(1_119_206));
-        assert_eq!(schedstat(""), None);
-        let rollup = "55d-7ff ---p 00000000 00:00 0 [rollup]\nRss:                1536 kB\n\
-             Pss:                 200 kB\nPss_Dirty:  100 kB\n";
-        assert_eq!(kilobytes(rollup, "Pss"), Some(204_800));
-        assert_eq!(kilobytes(rollup, "Swap"), None);
-        assert_eq!(
-            field(
-                "processor\t: 0\nmodel name\t: A CPU @ 2 GHz\n",
-                "model name"
-            ),
-            Some("A CPU @ 2 GHz")
-        );
     }
 
     #[test]

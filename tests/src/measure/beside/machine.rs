@@ -1,6 +1,6 @@
 //! The machine, the date and the commit of a measurement.
 
-use super::parse;
+use crate::procfs::{field, kilobytes};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::process::Command;
@@ -42,13 +42,12 @@ impl Machine {
         let commit =
             said("git", &["rev-parse", "--short=12", "HEAD"]).unwrap_or_else(|| "unknown".into());
         Self {
-            processor: parse::field(&read("/proc/cpuinfo"), "model name")
+            processor: field(&read("/proc/cpuinfo"), "model name")
                 .unwrap_or("unknown")
                 .to_owned(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            memory_gb: parse::kilobytes(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) as f64
-                / 1e9,
+            memory_gb: kilobytes(&read("/proc/meminfo"), "MemTotal").unwrap_or(0) as f64 / 1e9,
             date: said("date", &["-u", "+%F %H:%M UTC"]).unwrap_or_default(),
             commit: commit + if changed { "+" } else { "" },
             load_before: read("/proc/loadavg")

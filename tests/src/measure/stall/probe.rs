@@ -1,7 +1,7 @@
 //! Small operations at a steady rate. One thread for each node reads and writes in turn.
 
+use crate::measure::recorder::Recorder;
 use crate::resp::{Client, Reply};
-use hdrhistogram::Histogram;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,26 +19,19 @@ pub(super) struct Probe {
     threads: Vec<JoinHandle<Counted>>,
 }
 
-/// What a probe saw.
+/// What a probe saw: latencies count from when an operation was due.
 pub(super) struct Counted {
-    /// Microseconds from when an operation was due to its answer.
-    pub(super) latencies: Histogram<u64>,
-    /// The longest delay of the probe itself, in microseconds: it was not waiting for an answer,
-    /// but was woken late.
-    pub(super) late: u64,
-    /// Operations that failed.
-    pub(super) failures: u64,
+    pub(super) recorder: Recorder,
+    /// The longest delay of the probe itself: it was not waiting for an answer, but was woken late.
+    pub(super) late: Duration,
 }
 
 impl Counted {
     fn new() -> Self {
-        // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies =
-            Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
+        let recorder = Recorder::new();
         Self {
-            latencies,
-            late: 0,
-            failures: 0,
+            recorder,
+            late: Duration::ZERO,
         }
     }
 }
@@ -64,9 +57,8 @@ impl Probe {
         let mut all = Counted::new();
         for thread in self.threads {
             let counted = thread.join().expect("a probe does not panic");
-            all.latencies += counted.latencies;
+            all.recorder.add(&counted.recorder);
             all.late = all.late.max(counted.late);
-            all.failures += counted.failures;
         }
         all
     }
@@ -78,7 +70,7 @@ fn probe(address: SocketAddr, mut due: Instant, every: Duration, stop: &AtomicBo
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         if free_since <= due {
-            counted.late = counted.late.max(micros(due.elapsed()));
+            counted.late = counted.late.max(due.elapsed());
         }
         n += 1;
         let key = format!("probe:{}", n / 2 % KEYS);
@@ -91,21 +83,16 @@ fn probe(address: SocketAddr, mut due: Instant, every: Duration, stop: &AtomicBo
             client = Client::connect(address, ANSWER_MAX).ok();
         }
         match client.as_mut().map(|c| c.command(words)) {
-            Some(Ok(reply)) => counted.failures += u64::from(matches!(reply, Reply::Error(_))),
+            Some(Ok(Reply::Error(why))) => counted.recorder.failed(why),
+            Some(Ok(_)) => {}
             Some(Err(_)) | None => {
-                counted.failures += 1;
+                counted.recorder.failed("no connection");
                 client = None;
             }
         }
         free_since = Instant::now();
-        counted
-            .latencies
-            .saturating_record(micros(free_since.duration_since(due)).max(1));
+        counted.recorder.took(free_since.duration_since(due));
         due += every;
     }
     counted
-}
-
-fn micros(span: Duration) -> u64 {
-    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }

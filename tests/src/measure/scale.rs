@@ -1,9 +1,12 @@
 //! What a cluster costs as it grows: when it forms, idles, and changes its table. Every node is a
 //! process of its own on this machine.
 
+mod journal;
+
+use super::stats::{typical, worst};
 use crate::cluster::Cluster;
-use crate::journal;
 use crate::procfs;
+use clap::Args;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -18,20 +21,28 @@ const CHANGE_GAP: Duration = Duration::from_millis(150);
 const VOTERS: usize = 7;
 
 /// What to measure, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Plan {
-    /// The program to measure.
-    pub binary: String,
-    /// Sizes of clusters.
-    pub sizes: Vec<usize>,
-    /// How long the clusters idle.
-    pub idle: Duration,
-    /// How often the table is changed.
-    pub changes: usize,
-    /// Whether to print what nodes logged about deaths and elections.
-    pub verbose: bool,
-    /// The number of partitions; `None` for the default of the program.
-    pub partitions: Option<String>,
+    /// Numbers of nodes, one after the other
+    #[arg(
+        long,
+        value_name = "N,N,..",
+        value_delimiter = ',',
+        default_value = "3,10,30,50,100"
+    )]
+    nodes: Vec<usize>,
+    /// Seconds that each cluster idles
+    #[arg(long, value_name = "S", default_value_t = 20)]
+    seconds: u64,
+    /// Number of table changes
+    #[arg(long, value_name = "N", default_value_t = 25)]
+    changes: usize,
+    /// Number of partitions, instead of the default for that many nodes
+    #[arg(long, value_name = "N")]
+    partitions: Option<u32>,
+    /// Print what each node logged
+    #[arg(long)]
+    verbose: bool,
 }
 
 /// The figures of one size. Times are in seconds unless their names say otherwise.
@@ -62,37 +73,27 @@ struct Row {
     elections: usize,
 }
 
-fn middle(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NAN, f64::max)
-}
-
 /// Measures, and prints a table.
-pub fn run(plan: &Plan) {
+pub fn run(binary: &str, plan: &Plan) {
     let rows: Vec<Row> = plan
-        .sizes
+        .nodes
         .iter()
-        .filter_map(|n| measure(plan, *n))
+        .filter_map(|n| measure(binary, plan, *n))
         .collect();
     println!("\n{}", markdown(&rows));
 }
 
-fn measure(plan: &Plan, nodes: usize) -> Option<Row> {
+fn measure(binary: &str, plan: &Plan, nodes: usize) -> Option<Row> {
     let mut row = Row {
         nodes,
         ..Row::default()
     };
-    let mut cluster = Cluster::new(&plan.binary);
+    let mut cluster = Cluster::new(binary);
     cluster.options = ["--log", journal::LOG].map(str::to_owned).to_vec();
-    if let Some(partitions) = &plan.partitions {
+    if let Some(partitions) = plan.partitions {
         cluster
             .options
-            .extend(["--partitions".to_owned(), partitions.clone()]);
+            .extend(["--partitions".to_owned(), partitions.to_string()]);
     }
     let names: Vec<String> = (0..nodes).map(|i| format!("n{i:03}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -224,7 +225,7 @@ fn safe(cluster: &Cluster, began: Instant) -> Option<String> {
 
 fn idle(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
     let voters: Vec<String> = cluster.by_age().into_iter().take(VOTERS).collect();
-    let typical = cluster.by_age().pop().unwrap_or_default();
+    let youngest = cluster.by_age().pop().unwrap_or_default();
     let threads = || {
         cluster
             .nodes
@@ -234,7 +235,7 @@ fn idle(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
     };
     let counted = || metrics(cluster, coordinator);
     let (control, before, lo, began) = (counted(), threads(), procfs::loopback(), Instant::now());
-    std::thread::sleep(plan.idle);
+    std::thread::sleep(Duration::from_secs(plan.seconds));
     let (after, lo_after, span) = (threads(), procfs::loopback(), began.elapsed().as_secs_f64());
     let control_after = counted();
     let share = |name: &str| {
@@ -255,12 +256,12 @@ fn idle(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
         .filter_map(|v| shares.get(v.as_str()).copied())
         .collect();
     (row.idle_median, row.idle_voters, row.idle_worst) =
-        (middle(&all), middle(&of_voters), most(&all));
+        (typical(&all), typical(&of_voters), worst(&all));
     row.idle_coordinator = shares.get(coordinator).copied().unwrap_or(f64::NAN);
-    row.idle_threads = after[&typical]
+    row.idle_threads = after[&youngest]
         .iter()
         .map(|(name, spent)| {
-            let earlier = before[&typical].get(name).copied().unwrap_or_default();
+            let earlier = before[&youngest].get(name).copied().unwrap_or_default();
             (
                 name.clone(),
                 ((spent.ran - earlier.ran).as_secs_f64() / span * 10_000.0).round() / 100.0,
@@ -275,7 +276,7 @@ fn idle(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
         .values()
         .map(|p| procfs::memory(p.pid()).0 as f64 / f64::from(1 << 20))
         .collect();
-    (row.memory_median, row.memory_worst) = (middle(&memory), most(&memory));
+    (row.memory_median, row.memory_worst) = (typical(&memory), worst(&memory));
 }
 
 fn metrics(cluster: &Cluster, name: &str) -> BTreeMap<String, f64> {
@@ -398,7 +399,7 @@ fn change(cluster: &Cluster, plan: &Plan, coordinator: &str, row: &mut Row) {
         }
     }
     (row.agreed_ms, row.agreed_worst_ms, row.committed_ms) =
-        (middle(&agreed), most(&agreed), middle(&committed));
+        (typical(&agreed), worst(&agreed), typical(&committed));
 }
 
 fn markdown(rows: &[Row]) -> String {

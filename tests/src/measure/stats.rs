@@ -20,6 +20,18 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some((upper + lower) / 2.0)
 }
 
+/// The median for a table: not a number if there are no values.
+#[must_use]
+pub fn typical(values: &[f64]) -> f64 {
+    median(values).unwrap_or(f64::NAN)
+}
+
+/// The largest value; not a number if there are none.
+#[must_use]
+pub fn worst(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::NAN, f64::max)
+}
+
 /// The smallest and the largest value. `None` if there are no values.
 #[must_use]
 pub fn spread(values: &[f64]) -> Option<(f64, f64)> {

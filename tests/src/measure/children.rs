@@ -5,7 +5,7 @@
 //! this process is killed, the kernel kills the children (through `setpriv --pdeathsig`, if it is
 //! installed).
 
-use super::parse;
+use crate::procfs::{cpu_list, field};
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -119,8 +119,8 @@ impl Cores {
                 .is_ok_and(|o| o.status.success())
         };
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let cpus = parse::field(&status, "Cpus_allowed_list")
-            .map(parse::cpu_list)
+        let cpus = field(&status, "Cpus_allowed_list")
+            .map(cpu_list)
             .unwrap_or_default();
         let (members, generator) = match cpus[..] {
             [first, second, ..] if works(&["taskset", "-c", &first.to_string(), "true"]) => {

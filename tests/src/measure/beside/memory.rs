@@ -1,10 +1,10 @@
 //! What a key, an idle node and an idle connection cost.
 
-use super::children::{Cores, pause, run};
 use super::generators::fill;
 use super::parse;
 use super::systems::{Kind, System};
-use super::usage::{Cpu, resident};
+use crate::measure::children::{Cores, pause, run};
+use crate::procfs::{Cpu, resident};
 use crate::resp::Client;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,9 @@
 //! answers take, and knows what its keys hold.
 
 use super::speech::{Asker, Speech};
+use crate::measure::recorder::Recorder;
+use crate::measure::stats::median;
 use crate::procfs::machine;
-use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -91,25 +92,19 @@ pub(super) struct Counted {
     what: String,
     /// Ticks of all processors, including the clients': busy and all. Zero if this is not Linux.
     ticks: (u64, u64),
-    latencies: Histogram<u64>,
-    /// The latencies of each second since the load began, so that a second in which the machine
-    /// stalled spoils no other second.
-    seconds: BTreeMap<u64, Histogram<u64>>,
-    failures: BTreeMap<String, u64>,
+    /// By the second since the load began, so that a second in which the machine stalled spoils no
+    /// other second.
+    seconds: BTreeMap<u64, Recorder>,
+    /// Reads that gave a wrong value.
     lost: u64,
 }
 
 impl Counted {
     pub(super) fn new() -> Self {
-        // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies =
-            Histogram::new_with_bounds(1, 3_600_000_000, 3).expect("bounds of a histogram");
         Self {
             what: String::new(),
             ticks: (0, 0),
-            latencies,
             seconds: BTreeMap::new(),
-            failures: BTreeMap::new(),
             lost: 0,
         }
     }
@@ -118,42 +113,33 @@ impl Counted {
     pub(super) fn add(&mut self, other: Self) {
         self.what = other.what;
         self.ticks = (self.ticks.0 + other.ticks.0, self.ticks.1 + other.ticks.1);
-        self.latencies += other.latencies;
         self.seconds.extend(other.seconds);
-        other
-            .failures
-            .into_iter()
-            .for_each(|(why, count)| *self.failures.entry(why).or_default() += count);
         self.lost += other.lost;
     }
 
-    /// The p99 of the median second, in microseconds.
-    pub(super) fn p99_of_a_second(&self) -> u64 {
-        let mut p99s: Vec<u64> = self
-            .seconds
-            .values()
-            .map(|second| second.value_at_quantile(0.99))
-            .collect();
-        p99s.sort_unstable();
-        p99s.get(p99s.len() / 2).copied().unwrap_or_default()
+    /// The p99 of the median second, in milliseconds.
+    pub(super) fn p99_of_a_second(&self) -> f64 {
+        let p99s = self.seconds.values().map(|second| second.quantile(0.99));
+        median(&p99s.collect::<Vec<_>>()).unwrap_or_default()
+    }
+
+    /// All seconds together.
+    fn whole(&self) -> Recorder {
+        let mut whole = Recorder::new();
+        self.seconds.values().for_each(|second| whole.add(second));
+        whole
     }
 
     pub(super) fn row(&self) -> String {
-        let ms = |us: u64| us as f64 / 1e3;
-        let at = |q: f64| ms(self.latencies.value_at_quantile(q));
-        let failed: u64 = self.failures.values().sum();
-        let first = self
-            .failures
-            .keys()
-            .next()
-            .map(|why| format!("  ({why})"))
-            .unwrap_or_default();
+        let whole = self.whole();
+        let (failed, reason) = whole.failures();
+        let first = reason.map_or_else(String::new, |why| format!("  ({why})"));
         let lost = if self.lost > 0 {
             format!("  {} READS WERE WRONG", self.lost)
         } else {
             String::new()
         };
-        let (count, longest) = (self.latencies.len(), ms(self.latencies.max()));
+        let (count, longest) = (whole.count(), whole.longest());
         let (used, all) = self.ticks;
         let busy = (100 * used)
             .checked_div(all)
@@ -162,10 +148,10 @@ impl Counted {
             "{:<34} {count:>9} {busy:>5} {:>8.2} {:>8.2} {:>10.2} {:>8.2} \
              {longest:>8.1} {failed:>7}{first}{lost}",
             self.what,
-            at(0.5),
-            at(0.99),
-            ms(self.p99_of_a_second()),
-            at(0.999)
+            whole.quantile(0.5),
+            whole.quantile(0.99),
+            self.p99_of_a_second(),
+            whole.quantile(0.999)
         )
     }
 }
@@ -284,7 +270,7 @@ impl Steady {
             .counted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        (counted.values().map(|c| c.latencies.len()).sum(), held)
+        (counted.values().map(|c| c.whole().count()).sum(), held)
     }
 
     fn threads(
@@ -407,32 +393,36 @@ fn is_right(read: Option<&[u8]>, held: Held) -> bool {
     })
 }
 
-/// What a connection sees in one second. It is given away at the end of the second, because all
-/// seconds of all connections would take much memory.
-struct Second {
+/// What a connection sees in one second of a phase. It is given away at the end of the second,
+/// because all seconds of all connections would take much memory.
+struct Mine {
+    phase: usize,
     number: u64,
-    latencies: Histogram<u64>,
+    recorder: Recorder,
+    lost: u64,
 }
 
-impl Second {
-    fn new(number: u64) -> Self {
-        // The bounds are right: 1 is at least 1, and the other one is more than twice that.
-        let latencies =
-            Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds of a histogram");
-        Self { number, latencies }
+impl Mine {
+    fn new(phase: usize, number: u64) -> Self {
+        let recorder = Recorder::new();
+        Self {
+            phase,
+            number,
+            recorder,
+            lost: 0,
+        }
     }
 
-    /// Adds this second to the common figures of that phase, and begins the next one.
-    fn give(&mut self, shared: &Shared, phase: usize, next: u64) {
-        let mine = std::mem::replace(self, Self::new(next));
+    /// Adds this to the common figures of the phase.
+    fn give(self, shared: &Shared) {
         let mut all = shared
             .counted
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let seconds = &mut all.entry(phase).or_insert_with(Counted::new).seconds;
-        *seconds
-            .entry(mine.number)
-            .or_insert_with(|| Self::new(mine.number).latencies) += mine.latencies;
+        let all = all.entry(self.phase).or_insert_with(Counted::new);
+        all.lost += self.lost;
+        let second = all.seconds.entry(self.number);
+        second.or_insert_with(Recorder::new).add(&self.recorder);
     }
 }
 
@@ -460,8 +450,7 @@ impl Connection {
     /// Operates until it is stopped: every `every`, or without pause.
     fn run(mut self, mut due: Instant, every: Option<Duration>) -> BTreeMap<u64, Held> {
         let began = due;
-        let mut counted: (usize, Counted) = (0, Counted::new());
-        let mut second = Second::new(0);
+        let mut mine = Mine::new(0, 0);
         let mut random = self.number as u64;
         while !self.shared.stop.load(Ordering::Relaxed) {
             match every {
@@ -475,41 +464,19 @@ impl Connection {
             let failed = self.operate(key, random & (1 << 20) == 0);
             let phase = self.shared.phase.load(Ordering::Relaxed);
             let number = due.saturating_duration_since(began).as_secs();
-            if phase != counted.0 || number != second.number {
-                second.give(&self.shared, counted.0, number);
+            if (phase, number) != (mine.phase, mine.number) {
+                std::mem::replace(&mut mine, Mine::new(phase, number)).give(&self.shared);
             }
-            if phase != counted.0 {
-                self.give(&mut counted, phase);
-            }
-            let took = u64::try_from(due.elapsed().as_micros()).unwrap_or(u64::MAX);
-            counted.1.latencies.saturating_record(took.max(1));
-            second.latencies.saturating_record(took.max(1));
+            mine.recorder.took(due.elapsed());
             match failed {
                 Ok(()) => {}
-                Err(Some(why)) => *counted.1.failures.entry(why).or_default() += 1,
-                Err(None) => counted.1.lost += 1,
+                Err(Some(why)) => mine.recorder.failed(why),
+                Err(None) => mine.lost += 1,
             }
             due += every.unwrap_or_default();
         }
-        second.give(&self.shared, counted.0, 0);
-        self.give(&mut counted, 0);
+        mine.give(&self.shared);
         self.held
-    }
-
-    /// Adds what was counted in a phase to the common figures.
-    fn give(&self, counted: &mut (usize, Counted), next: usize) {
-        let (phase, mine) = std::mem::replace(counted, (next, Counted::new()));
-        let mut all = self
-            .shared
-            .counted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let all = all.entry(phase).or_insert_with(Counted::new);
-        all.latencies += mine.latencies;
-        all.lost += mine.lost;
-        mine.failures
-            .into_iter()
-            .for_each(|(why, count)| *all.failures.entry(why).or_default() += count);
     }
 
     /// One operation. `Err(None)`: a read gave a wrong value.
@@ -597,16 +564,13 @@ mod tests {
     #[test]
     fn a_second_in_which_the_machine_stalled_spoils_no_other() {
         let mut counted = Counted::new();
-        for (number, took) in [1_000, 900_000, 1_200, 800, 1_100].into_iter().enumerate() {
-            let mut second = Second::new(number as u64);
-            second.latencies.saturating_record_n(took, 1_000);
-            counted.seconds.insert(second.number, second.latencies);
+        for (number, took) in (0..).zip([1_000, 900_000, 1_200, 800, 1_100]) {
+            let mut second = Recorder::new();
+            second.took(Duration::from_micros(took));
+            counted.seconds.insert(number, second);
         }
-        assert!(
-            counted.p99_of_a_second().abs_diff(1_100) <= 11,
-            "{}",
-            counted.p99_of_a_second()
-        );
+        let p99 = counted.p99_of_a_second();
+        assert!((p99 - 1.1).abs() <= 0.011, "{p99}");
     }
 
     #[test]

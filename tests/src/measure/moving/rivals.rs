@@ -4,8 +4,8 @@
 use super::Plan;
 use super::speech::Speech;
 use super::steady::{self, Doors, Load, Steady, fill};
-use crate::bench::children::Cores;
-use crate::bench::systems::{Installed, Kind};
+use crate::measure::beside::systems::{Installed, Kind};
+use crate::measure::children::Cores;
 use anyhow::{Result, bail};
 use std::path::Path;
 use std::time::Instant;
@@ -30,11 +30,11 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     };
     // The system's own client is not needed, and would take a share of the machine.
     system.client = None;
-    fill(&doors, plan.bytes, plan.connections);
+    fill(&doors, plan.bytes, plan.connections());
     let steady = Steady::start(
         &doors,
         plan.bytes,
-        plan.connections,
+        plan.connections(),
         &Load::Operations(plan.load),
     );
     println!(

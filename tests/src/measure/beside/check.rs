@@ -2,11 +2,11 @@
 //! same run.
 
 use super::cases::{Case, Subject};
-use super::children::Cores;
 use super::report::{Results, paired};
-use super::stats::{CHANCE_MAX, Comparison, FLOOR};
 use super::suite::{CaseRuns, Suite};
 use super::systems::Installed;
+use crate::measure::children::Cores;
+use crate::measure::stats::{CHANCE_MAX, Comparison, FLOOR};
 use anyhow::{Result, ensure};
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! The generators of load: redis-benchmark, `doyen bench`, and Hazelcast's own client.
 
 use super::cases::{LARGE_BYTES, LARGE_CLIENTS, LARGE_KEYS, Operation, SMALL_RATE};
-use super::children::{Cores, Running, go_on, run};
 use super::parse::{self, Load};
 use super::systems::{Kind, System, VALUE_BYTES};
 use crate::cluster::last_lines;
+use crate::measure::children::{Cores, Running, go_on, run};
 use crate::resp::{Client, Reply};
 use anyhow::{Context, Result, bail};
 use doyen_placement::hash::slot;

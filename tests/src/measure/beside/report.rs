@@ -3,9 +3,9 @@
 use super::cases::Subject;
 use super::machine::Machine;
 use super::memory::Memory;
-use super::stats::{median, ratios, spread};
 use super::suite::{CaseRuns, Measure, values};
 use super::systems::Kind;
+use crate::measure::stats::{median, ratios, spread};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;

@@ -1,12 +1,12 @@
 //! Rounds of cases: each system with its generator, one after the other, and the figures.
 
 use super::cases::{Case, Operation, Subject, Work};
-use super::children::{Cores, go_on, interrupted};
 use super::generators::{self, Native, RedisBenchmark};
 use super::memory::Memory;
 use super::parse::Load;
 use super::systems::{Installed, Kind, System};
-use super::usage::Cpu;
+use crate::measure::children::{Cores, go_on, interrupted};
+use crate::procfs::Cpu;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -12,45 +12,59 @@
 //!         ─ quiet ─ a node joins ─ quiet ─ twice the partitions ─ FLUSHALL
 //! ```
 
-mod load;
 mod probe;
 
+use super::fill::insert;
+use super::{EVENT_MAX, await_share, verdict};
 use crate::cluster::Cluster;
 use crate::procfs;
 use crate::resp::Reply;
-use load::insert;
+use clap::Args;
 use probe::{Counted, Probe};
-use serde_json::Value;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// No node may stall for longer.
 const STALL_MAX: Duration = Duration::from_millis(20);
+/// The bytes of every value but the probe's.
+const VALUE_BYTES: usize = 100;
 /// How long the probe runs alone.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long the probe goes on after an event seems over, because some of its work is done later.
 const AFTER: Duration = Duration::from_secs(8);
-/// How long an event may last.
-const EVENT_MAX: Duration = Duration::from_secs(600);
 /// Keys that expire are written at least this long before they do.
 const EXPIRE_AHEAD: Duration = Duration::from_secs(5);
 
 /// What to measure, and how.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Args)]
 pub struct Plan {
-    /// The program to measure.
-    pub binary: String,
-    /// Keys that are inserted during the measurement.
-    pub grow: u64,
-    /// Keys that expire at the same time.
-    pub expire: u64,
-    /// Keys when a node joins, and when all are dropped.
-    pub drop: u64,
-    /// Keys inserted a second.
-    pub rate: u64,
-    /// Operations of the probe a second.
-    pub probes: u32,
-    /// Flags for every node.
-    pub options: Vec<String>,
+    /// Number of keys when a node joins, and when all are dropped
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    keys: u64,
+    /// Number of keys that are written during the measurement
+    #[arg(long, value_name = "N", default_value_t = 3_000_000)]
+    grow: u64,
+    /// Number of keys that expire at the same time
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    expire: u64,
+    /// Keys written each second
+    #[arg(long, value_name = "N", default_value_t = 60_000, value_parser = clap::value_parser!(u64).range(1..))]
+    rate: u64,
+    /// Operations of the probe each second
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    probes: u32,
+    /// Flags for every node
+    #[arg(
+        long,
+        value_name = "FLAGS",
+        value_delimiter = ' ',
+        allow_hyphen_values = true
+    )]
+    options: Vec<String>,
 }
 
 /// What was measured during an event.
@@ -62,16 +76,16 @@ struct Seen {
 
 /// The longest pass of any node, in seconds: by the wall clock, and by the thread's processor time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Passes {
-    pub(crate) wall: f64,
-    pub(crate) own: f64,
+struct Passes {
+    wall: f64,
+    own: f64,
 }
 
 /// What the nodes report about themselves. To read the longest passes resets them, so every reading
 /// goes through here.
 #[derive(Debug, Default)]
-pub(crate) struct Looks {
-    pub(crate) longest: Passes,
+struct Looks {
+    longest: Passes,
     /// Keys that expired at all nodes, at the last reading.
     expired: f64,
     snapshot_bytes: f64,
@@ -79,7 +93,7 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    pub(crate) fn look(&mut self, cluster: &Cluster) {
+    fn look(&mut self, cluster: &Cluster) {
         (self.expired, self.snapshot_bytes, self.divided) = (0.0, 0.0, 0.0);
         for process in cluster.nodes.values() {
             let text = process.http("/metrics").unwrap_or_default();
@@ -104,7 +118,7 @@ impl Looks {
     }
 
     /// Begins to measure here.
-    pub(crate) fn begin(cluster: &Cluster) -> Self {
+    fn begin(cluster: &Cluster) -> Self {
         let mut looks = Self::default();
         looks.look(cluster);
         looks.longest = Passes::default();
@@ -113,8 +127,8 @@ impl Looks {
 }
 
 /// Measures, and prints a table.
-pub fn run(plan: &Plan) {
-    let mut cluster = Cluster::new(&plan.binary);
+pub fn run(binary: &str, plan: &Plan) {
+    let mut cluster = Cluster::new(binary);
     cluster.options.clone_from(&plan.options);
     for name in ["n0", "n1"] {
         cluster.join(name);
@@ -131,7 +145,8 @@ pub fn run(plan: &Plan) {
         watch(cluster, plan, |_, _| std::thread::sleep(QUIET), |_| what)
     };
     see(quiet(&mut cluster, "nothing else".into()));
-    let write = |c: &mut Cluster, keys| insert(&c.resp_addresses(), keys, Some(rate), None);
+    let write =
+        |c: &mut Cluster, keys| insert(&c.resp_addresses(), keys, VALUE_BYTES, Some(rate), None);
     see(watch(
         &mut cluster,
         plan,
@@ -145,7 +160,13 @@ pub fn run(plan: &Plan) {
         |()| "the same keys again, as many a second".into(),
     ));
     see(expire(&mut cluster, plan));
-    insert(&cluster.resp_addresses(), grow..plan.drop, None, None);
+    insert(
+        &cluster.resp_addresses(),
+        grow..plan.keys,
+        VALUE_BYTES,
+        None,
+        None,
+    );
     let resident = cluster
         .nodes
         .values()
@@ -155,7 +176,7 @@ pub fn run(plan: &Plan) {
         / 1e9;
     see(quiet(
         &mut cluster,
-        format!("nothing else; {} keys, {resident:.1} GB a node", plan.drop),
+        format!("nothing else; {} keys, {resident:.1} GB a node", plan.keys),
     ));
     see(watch(&mut cluster, plan, join, |text| text));
     see(quiet(&mut cluster, "nothing else; three nodes".into()));
@@ -164,23 +185,22 @@ pub fn run(plan: &Plan) {
         &mut cluster,
         plan,
         |c, _| flush(c),
-        |()| format!("FLUSHALL of {} keys", plan.drop),
+        |()| format!("FLUSHALL of {} keys", plan.keys),
     ));
-    let holds = |is: bool| if is { "holds" } else { "DOES NOT HOLD" };
     let longest = |of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
     let (own, probed) = (
         longest(|s| s.passes.own),
-        longest(|s| s.probe.latencies.max() as f64 / 1e6),
+        longest(|s| s.probe.recorder.longest() / 1e3),
     );
     let most = STALL_MAX.as_secs_f64();
     println!(
         "every pass of a data thread is shorter than {STALL_MAX:?}: {} ({:.1} ms)",
-        holds(own < most),
+        verdict(own < most),
         own * 1e3
     );
     println!(
         "every operation of the probe is shorter than {STALL_MAX:?}: {} ({:.1} ms)",
-        holds(probed < most),
+        verdict(probed < most),
         probed * 1e3
     );
 }
@@ -200,25 +220,19 @@ fn head() -> String {
 }
 
 fn row(seen: &Seen) -> String {
-    let Counted {
-        latencies,
-        late,
-        failures,
-    } = &seen.probe;
-    let ms = |us: u64| us as f64 / 1e3;
-    let failed = if *failures > 0 {
-        format!("  {failures} failed")
-    } else {
-        String::new()
+    let Counted { recorder, late } = &seen.probe;
+    let failed = match recorder.failures() {
+        (0, _) => String::new(),
+        (failures, _) => format!("  {failures} failed"),
     };
     format!(
         "{:<54} {:>7} {:>7.2} {:>7.2} {:>8.2} {:>10.2} {:>9.2} {:>9.2}{failed}",
         seen.what,
-        latencies.len(),
-        ms(latencies.value_at_quantile(0.5)),
-        ms(latencies.value_at_quantile(0.999)),
-        ms(latencies.max()),
-        ms(*late),
+        recorder.count(),
+        recorder.quantile(0.5),
+        recorder.quantile(0.999),
+        recorder.longest(),
+        late.as_secs_f64() * 1e3,
         seen.passes.own * 1e3,
         seen.passes.wall * 1e3,
     )
@@ -251,10 +265,11 @@ fn unix() -> Duration {
 /// Writes many keys with one deadline, and waits until they are gone.
 fn expire(cluster: &mut Cluster, plan: &Plan) -> Seen {
     let deadline = unix() + Duration::from_secs(plan.expire / plan.rate.max(1)) * 2 + EXPIRE_AHEAD;
-    let keys = plan.drop..plan.drop + plan.expire;
+    let keys = plan.keys..plan.keys + plan.expire;
     insert(
         &cluster.resp_addresses(),
         keys,
+        VALUE_BYTES,
         None,
         Some(u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX)),
     );
@@ -292,7 +307,7 @@ fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
     let before = looks.snapshot_bytes;
     let began = Instant::now();
     cluster.join("n2");
-    await_share(cluster, "n2");
+    await_share(cluster, "n2", 3);
     let took = began.elapsed().as_secs_f64();
     // The old copies are dropped some seconds later.
     std::thread::sleep(AFTER);
@@ -301,44 +316,6 @@ fn join(cluster: &mut Cluster, looks: &mut Looks) -> String {
         "a node joins and gets {:.1} GB in {took:.0} s",
         (looks.snapshot_bytes - before) / 1e9
     )
-}
-
-/// Waits until a newcomer to two nodes holds its share of everything, and all is safe.
-pub(crate) fn await_share(cluster: &Cluster, newcomer: &str) {
-    let began = Instant::now();
-    loop {
-        std::thread::sleep(Duration::from_millis(250));
-        let table = cluster
-            .node(newcomer)
-            .http("/table")
-            .ok()
-            .and_then(|t| serde_json::from_str::<Value>(&t).ok())
-            .unwrap_or_default();
-        let partitions = table["keyspaces"][0]["partitions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        let holds = |p: &&Value| {
-            p["primary"] == newcomer
-                || p["backups"]
-                    .as_array()
-                    .is_some_and(|b| b.iter().any(|m| m == newcomer))
-        };
-        let share = (partitions.iter().filter(holds).count(), partitions.len());
-        // Of three nodes, each holds two thirds of all partitions, as primary or backup, rounded.
-        if share.1 > 0
-            && share.0 + 2 >= share.1 * 2 / 3
-            && cluster.status(newcomer).is_some_and(|s| s["safe"] == true)
-        {
-            return;
-        }
-        assert!(
-            began.elapsed() < EVENT_MAX,
-            "{newcomer} has {} of {} partitions",
-            share.0,
-            share.1
-        );
-    }
 }
 
 /// Splits every partition in two.
