@@ -1,5 +1,5 @@
-//! The report as one page: a timeline of faults, throughput and failures, and tables. The page
-//! needs no scripts and no other files.
+//! The report as one page: a timeline of faults, throughput and failures, the report as it is
+//! printed, and a table of the faults. The page needs no scripts and no other files.
 
 use super::report::{ChaosReport, FaultReport};
 use std::fmt::Write;
@@ -32,7 +32,7 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 td, th { padding: .15em .8em; text-align: right; border-bottom: 1px solid var(--line) }
 td:first-child, th:first-child, .text { text-align: left } td.text { min-width: 16em }
-tr.spread th { text-align: center } .wide { overflow-x: auto }
+.wide { overflow-x: auto }
 svg { width: 100%; min-width: 760px; height: auto; display: block }
 svg text { fill: var(--ink); font-size: 11.5px } svg text.number { font-size: 10px }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .3em }
@@ -58,60 +58,17 @@ pub(super) fn page(report: &ChaosReport) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>doyen chaos, seed {seed}</title><style>{STYLE}</style></head><body>\
          <h1>doyen chaos, seed {seed}</h1><p class=\"{}\"><b>{}</b></p>\
-         <p>{} nodes, {} copies of each partition, {:.0} s: {} operations answered, {} with an \
-         unknown outcome, {} refused. Of {} keys, {} lost a write, {} had a stale read, {} have \
-         another answer that nothing explains, {} were not decided (too many orders to try them \
-         all), {} could not be read back. A subscriber was told {} changes, and that {} are \
-         missing; {} were missing without a word, and {} came twice. A \
-         near cache answered {} reads, {} of them from copies; {} were older than its bound. Locks and a \
-         semaphore were granted {} times; {} grants were lost before they were given back, and {} \
-         late writes of former holders were refused. {} grants came while all permits were held, \
-         {} had a token that did not grow, {} were lost too early, {} fenced writes or reads had a \
-         wrong outcome, and {} locks were stuck in the end.</p>",
+         <p>{} nodes, {} copies of each partition, {:.0} s.</p>",
         verdict.0,
         verdict.1,
         report.nodes,
         report.backups + 1,
         report.seconds,
-        report.operations,
-        report.unknown,
-        report.refused,
-        report.keys,
-        report.lost,
-        report.stale,
-        report.unexplained,
-        report.undecided,
-        report.unread,
-        report.told.changes,
-        report.told.missed,
-        report.told.untold,
-        report.told.twice,
-        report.near.reads,
-        report.near.copies,
-        report.near.old,
-        report.locks.grants,
-        report.locks.lost,
-        report.locks.fenced,
-        report.locks.crowded,
-        report.locks.unordered,
-        report.locks.early,
-        report.locks.unfenced,
-        report.locks.stuck,
         seed = report.seed,
     );
-    if let Some(why) = &report.unhealed {
-        let _ = write!(
-            out,
-            "<p class=\"bad\">The cluster did not heal: {}</p>",
-            escape(why)
-        );
-    }
     timeline(&mut out, report);
-    kinds(&mut out, report);
+    let _ = write!(out, "<pre>{}</pre>", escape(&report.to_string()));
     faults(&mut out, &report.faults);
-    for violation in report.told_in_full() {
-        let _ = write!(out, "<pre class=\"bad\">{}</pre>", escape(violation));
-    }
     out.push_str("</body></html>\n");
     out
 }
@@ -274,30 +231,6 @@ fn bars(
     );
 }
 
-fn kinds(out: &mut String, report: &ChaosReport) {
-    out.push_str(
-        "<h2>By kind</h2><div class=\"wide\"><table><tr class=\"spread\"><th><th>\
-         <th colspan=\"3\">longest wait of a client, s<th colspan=\"3\">safe again after, s</tr>\
-         <tr><th>fault<th>times<th>median<th>p99<th>worst<th>median<th>p99<th>worst</tr>",
-    );
-    for kind in &report.kinds {
-        let (u, h) = (kind.unavailable, kind.healing);
-        let _ = write!(
-            out,
-            "<tr><td>{}<td>{}<td>{:.2}<td>{:.2}<td>{:.2}<td>{:.2}<td>{:.2}<td>{:.2}</tr>",
-            escape(&kind.kind),
-            kind.faults,
-            u.median,
-            u.p99,
-            u.worst,
-            h.median,
-            h.p99,
-            h.worst
-        );
-    }
-    out.push_str("</table></div>");
-}
-
 fn faults(out: &mut String, faults: &[FaultReport]) {
     out.push_str(
         "<h2>All faults</h2><div class=\"wide\"><table><tr><th>no.<th>at, s<th class=\"text\">\
@@ -362,9 +295,10 @@ mod tests {
         report.locks.violations = vec!["lock: 2 holders".into()];
         let page = page(&report);
         assert!(
-            page.contains("granted 40 times")
-                && page.contains("2 grants came while all permits were held")
-                && page.contains("<pre class=\"bad\">lock: 2 holders</pre>"),
+            page.contains("locks 40 (lost 0)")
+                && page.contains("broken 2")
+                && page.contains("\nlock: 2 holders\n")
+                && page.contains("longest wait of a client, s"),
             "{page}"
         );
         assert!(
