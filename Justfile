@@ -144,7 +144,8 @@ placement-bench *ARGS:
 upgrade:
     tests/scripts/upgrade.sh
 
-# writes the bytes of the newest wire version to tests/corpus: only while that version is not released
+# It drops bytes that do not hold any more: only while that version is not released.
+# adds what the newest wire version lacks to its bytes in tests/corpus
 corpus VERSION:
     DOYEN_CORPUS={{VERSION}} cargo test -p doyen-tests --test protocol -- --ignored
 

@@ -82,6 +82,16 @@ pub fn frame(bytes: &[u8]) {
     let _ = frame::entries(Bytes::copy_from_slice(bytes));
 }
 
+/// The shortest part of a snapshot with which these bytes begin, as [`begun`].
+#[must_use]
+pub fn chunk_begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
+    let mut parts = (1..=bytes.len()).map(|length| &bytes[..length]);
+    let is_part = |part: &&[u8]| chunk_again(part).is_ok_and(|again| again == *part);
+    let part = parts.find(is_part)?;
+    let entries = frame::entries(Bytes::copy_from_slice(part));
+    Some(("entries".into(), part.to_vec(), format!("{entries:?}")))
+}
+
 /// Decodes a part of a snapshot, and encodes it again.
 ///
 /// # Errors

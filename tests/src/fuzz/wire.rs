@@ -1,7 +1,7 @@
 //! The stored bytes of each wire version, which later states of the program read and write as they
 //! always were: the files in `tests/corpus/v*`, one for each layer. The fuzz targets begin with them.
 //!
-//! Tables and hellos are made here. Frames and messages are found by a search ([`grown`]): it changes
+//! Tables and hellos are made here. Frames and messages are found by a search (`grown`): it changes
 //! the bytes that are there, and keeps what a decoder reads if a variant of an enum in it is new. So
 //! a new frame or message gets its bytes without code of its own.
 
@@ -28,6 +28,7 @@ use doyen_placement::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -71,8 +72,8 @@ pub const SECTIONS: &[Section] = &[
     },
     Section {
         name: "chunks",
-        made: Vec::new,
-        found: None,
+        made: || vec![("nothing".to_owned(), Vec::new())],
+        found: Some((fuzz::chunk_begun, 0)),
         again: fuzz::chunk_again,
         kinds_lacking: |_| Vec::new(),
     },
@@ -170,10 +171,20 @@ impl Section {
                 samples.push((name, bytes));
             }
         }
-        match self.found {
-            Some((begun, kind_at)) => grown(samples, begun, kind_at, ROUNDS),
-            None => samples,
+        if let Some((begun, kind_at)) = self.found {
+            for search in 0..SEARCHES_MAX {
+                samples = grown(
+                    samples,
+                    begun,
+                    kind_at,
+                    search * ROUNDS..(search + 1) * ROUNDS,
+                );
+                if self.lacking(&samples).is_empty() {
+                    break;
+                }
+            }
         }
+        samples
     }
 
     /// Writes the stored samples of the newest version.
@@ -214,13 +225,13 @@ pub(super) fn stored(version: u16, section: &str) -> Vec<Sample> {
 
 // ---- the search
 
-/// Inputs that a search tries, and the longest sample that it keeps.
-const ROUNDS: u64 = 2_000_000;
-const FOUND_BYTES_MAX: usize = 300;
+/// Inputs that a search tries, searches until no kind is lacking, and the longest sample.
+const ROUNDS: u64 = 50_000;
+const SEARCHES_MAX: u64 = 40;
+const FOUND_BYTES_MAX: usize = 200;
 
 /// These samples, and others with variants that they do not have.
-#[must_use]
-pub fn grown(mut samples: Vec<Sample>, begun: Begun, kind_at: usize, rounds: u64) -> Vec<Sample> {
+fn grown(mut samples: Vec<Sample>, begun: Begun, kind_at: usize, seeds: Range<u64>) -> Vec<Sample> {
     let mut known = BTreeSet::new();
     for (_, bytes) in &samples {
         let content = begun(bytes).map(|(_, _, content)| content);
@@ -228,10 +239,10 @@ pub fn grown(mut samples: Vec<Sample>, begun: Begun, kind_at: usize, rounds: u64
     }
     let mut inputs: Vec<Vec<u8>> = samples.iter().map(|(_, bytes)| bytes.clone()).collect();
     inputs.push(vec![0; FOUND_BYTES_MAX]);
-    for round in 0..rounds {
-        let mut input = Mutator::new(round).input(&inputs);
-        if let Some(kind) = input.get_mut(kind_at).filter(|_| round % 2 == 0) {
-            *kind = (round / 2) as u8;
+    for seed in seeds {
+        let mut input = Mutator::new(seed).input(&inputs);
+        if let Some(kind) = input.get_mut(kind_at).filter(|_| seed % 2 == 0) {
+            *kind = (seed / 2) as u8;
         }
         input.truncate(FOUND_BYTES_MAX);
         if let Some((name, bytes, content)) = begun(&input) {
@@ -530,7 +541,7 @@ mod tests {
             let before = samples.len();
             samples.retain(|(name, _)| !missing.contains(&&**name));
             assert!(samples.len() + missing.len() <= before);
-            let found = grown(samples, begun, kind_at, 20_000);
+            let found = grown(samples, begun, kind_at, 0..20_000);
             for missing in missing {
                 let again = found.iter().find(|(name, _)| name == missing);
                 let (_, bytes) = again.unwrap_or_else(|| panic!("{missing} is not found"));
