@@ -60,7 +60,7 @@ pub enum MoveRate {
 }
 
 impl fmt::Display for MoveRate {
-    /// In the largest unit of which the rate is a whole number.
+    /// Shows the rate in the largest unit that gives a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Bytes(bytes) = *self else {
             return f.write_str("adaptive");

@@ -1,8 +1,8 @@
 //! The loads of partitions and members, as they measure them.
 //!
 //! Loads are soft state: a coordinator hears them from the primaries, and believes only those. No
-//! table holds them, and another coordinator hears them anew. So they decide what would be better,
-//! and never what is right.
+//! table holds them, and the primaries report them to each new coordinator. So they decide what
+//! would be better, and never what is right.
 //!
 //! ```text
 //!  a primary's counters ──> PartitionLoad ──Reporter──> Report ──> Loads ──> planner::plan
@@ -146,9 +146,9 @@ impl MemberLoad {
             < most
     }
 
-    /// The filled part of its memory in percent, as people are told. Writes that do not fit below
-    /// the last watermark are refused, so a member that refuses writes or evicts has filled
-    /// slightly less. It counts as full.
+    /// The filled part of its memory in percent, for people. Writes that do not fit below the last
+    /// watermark are refused, so a member that refuses writes or evicts has filled slightly less.
+    /// It counts as full.
     #[must_use]
     pub fn told(&self) -> u8 {
         match self.filled() {

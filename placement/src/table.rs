@@ -453,7 +453,7 @@ pub struct MapLimits {
     pub bytes: Option<u64>,
     /// Which keys are evicted beyond that. `None`: writes of new keys are refused.
     pub eviction: Eviction,
-    /// An entry that is not used for so many milliseconds expires.
+    /// An entry that is not used for this many milliseconds expires.
     pub idle_ms: Option<u64>,
 }
 

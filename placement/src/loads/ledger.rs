@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// member of a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loads {
-    /// With the primary that reported each load, because another primary measures anew.
+    /// With the primary that reported each load, because another primary begins to measure.
     partitions: BTreeMap<PartitionRef, (MemberId, PartitionLoad)>,
     members: BTreeMap<MemberId, MemberLoad>,
     /// Copies that are on their way, with the member that sends them.

@@ -12,7 +12,7 @@ pub const REPORT_BYTES_MAX: usize = 32 << 10;
 /// The largest size of one partition in a report, without the key of its skew: its name and six
 /// numbers.
 const ENTRY_BYTES: usize = 64;
-/// After this many reports, everything is reported anew. So a load that the coordinator forgot or
+/// After this many reports, everything is reported again. So a load that the coordinator forgot or
 /// did not believe is not missing for long.
 const ROUND: u32 = 30;
 /// The largest error of the sum over all partitions: this part of it, or this number.

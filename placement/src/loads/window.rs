@@ -6,8 +6,8 @@ use std::time::Duration;
 const HOLD: Duration = Duration::from_secs(60);
 
 /// Looks at one condition again and again, and reports when it has held at each look for a minute.
-/// A look at which it does not hold begins the minute anew. So does a report, because the remedy
-/// takes time to show.
+/// The minute begins again with a look at which it does not hold. So it does with a report, because
+/// the remedy takes time to show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LoadWindow {
     since: Option<Duration>,

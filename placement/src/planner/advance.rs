@@ -160,7 +160,7 @@ fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
         order.insert(0, lead);
         return partition.with_replicas(&order, &[]);
     }
-    // With another primary, a learner that is under way would have to begin anew.
+    // With another primary, a learner that is under way would have to begin again.
     if learners.is_empty() && in_sync.contains(&lead) && partition.primary() != lead {
         order.sort_by_key(|m| *m != lead);
     } else if partition.primary() == lead

@@ -167,9 +167,9 @@ pub fn cancel(table: &Table, partition: Option<PartitionRef>) -> Result<Table, N
     Ok(next)
 }
 
-/// The table without those moves for balance of which no copy has begun, as far as is known
-/// (`loads`). Copies that have begun are finished. So are moves that already have a copy too many,
-/// because that copy would have been made for nothing.
+/// The table without the moves for balance whose copy has not begun, as far as `loads` shows.
+/// Copies that have begun are finished. So are moves that already have a copy too many, because
+/// that copy would have been made for nothing.
 #[must_use]
 pub fn call_off(table: &Table, loads: &Loads) -> Table {
     let wanted = wanted(table);

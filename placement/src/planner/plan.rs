@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// (`Settings::schedulers`). Empty: the table needs no moves, or they are under way.
 ///
 /// - Goals that are under way stay while they can be reached, so another plan adds to them.
-/// - Goals that have not begun are planned anew: their target may have no room, or a better member
+/// - Goals that have not begun are planned again: their target may have no room, or a better member
 ///   may have come.
 /// - A partition whose primary is silent stays as it is, because it cannot be copied.
 /// - Measured loads count once they have been uneven for long (`Loads::uneven`).
@@ -249,8 +249,8 @@ fn seating(
     if let Some(goal) = &partition.goal {
         let members: Vec<usize> = goal.iter().filter_map(|m| topology.place(*m)).collect();
         // A move that an operator wants stays wanted while its scheduler is off, because no other
-        // scheduler would plan it again. But if a copy is missing, repair plans anew, because the
-        // target may have no room.
+        // scheduler would plan it again. But if a copy is missing, repair plans it again, because
+        // the target may have no room.
         let lacks = partition.in_sync().count() < copies;
         let given = on.has(Scheduler::Copies) || on.has(Scheduler::Place);
         let thought_over = on.move_everything()

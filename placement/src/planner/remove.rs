@@ -38,7 +38,7 @@ pub fn remove(table: &Table, gone: &BTreeMap<MemberId, Absence>) -> Table {
     })
 }
 
-/// As [`remove`], with a choice of the keyspaces whose lost partitions begin anew.
+/// As [`remove`], with a choice of the keyspaces whose lost partitions begin empty.
 pub(super) fn without(
     table: &Table,
     gone: &BTreeMap<MemberId, Absence>,
@@ -138,7 +138,7 @@ pub(super) fn forget_silent(table: &mut Table) {
 enum Survivors {
     Answering(Vec<MemberId>),
     Silent(Vec<MemberId>),
-    /// The partition begins anew.
+    /// The partition begins empty.
     None,
 }
 

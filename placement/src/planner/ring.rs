@@ -94,8 +94,8 @@ fn fill(goal: &mut Vec<MemberId>, copies: usize, partition: &Partition, receiver
     }
 }
 
-/// Whether it is under way to members that may hold it. Otherwise its learner would have to begin
-/// anew elsewhere.
+/// Whether it is under way to members that may hold it. Otherwise another member would have to
+/// learn from the beginning.
 fn under_way(partition: &Partition, copies: usize, receivers: &[Arc<Member>]) -> bool {
     let may = |m: &MemberId| receivers.iter().any(|r| r.id == *m);
     let begun = |goal: &Vec<MemberId>| partition.learners().any(|m| goal.contains(&m));

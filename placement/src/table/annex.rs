@@ -28,7 +28,7 @@ pub struct Annex {
     pub branches: Vec<Branch>,
     /// The last members that went, in the order in which they went; no member has their names.
     pub gone: Vec<Gone>,
-    /// Which messages about keys Redis clients are told, as the front door numbers the letters of
+    /// Which messages about keys Redis clients get, as the front door numbers the letters of
     /// `notify-keyspace-events`. `None`: what each node was started with.
     pub key_events: Option<u32>,
 }

@@ -1,6 +1,6 @@
 //! Random lives of a table. After any events in any order, every table is valid, epochs only rise,
 //! no member becomes in sync without learning, and the last in-sync copy stays unless the partition
-//! begins anew.
+//! begins empty.
 
 use crate::common::*;
 use doyen_placement::division::Cut;

@@ -7,7 +7,7 @@ pub(super) struct Search {
     queue: VecDeque<usize>,
     pub(super) unseen: Vec<usize>,
     seen: Vec<bool>,
-    /// How each member was reached: from which member, with which seat of which partition.
+    /// How each member was reached: from which member, with which partition and seat.
     from: Vec<Option<(usize, (usize, usize))>>,
 }
 
