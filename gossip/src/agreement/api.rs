@@ -236,8 +236,8 @@ pub enum AdminRequest {
     /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
     /// level before do not know it.
     ChangeAccess(AccessChange),
-    /// Sets which messages about keys Redis clients are told. Members of the level before do not
-    /// know it.
+    /// Sets which messages about keys Redis clients get. Members of the level before do not know
+    /// it.
     TellOfKeys {
         /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
         events: u32,
@@ -596,7 +596,7 @@ pub struct Oversight {
     /// to about five seconds.
     pub moves_standing: Duration,
     /// The number of moves for balance that failed one after the other. The third failure pauses
-    /// balancing, and the count begins anew.
+    /// balancing, and resets the count.
     pub moves_failed: u32,
 }
 

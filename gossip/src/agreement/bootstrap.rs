@@ -95,7 +95,7 @@ enum Doubt {
 /// What a forming process becomes.
 #[derive(Debug)]
 pub(super) enum Formed {
-    /// A cluster of which this process wrote the first table.
+    /// A cluster. This process wrote its first table.
     Founded(NamedTable),
     /// A cluster whose first table this process promised.
     Founder(NamedTable),
@@ -303,7 +303,7 @@ impl Forming {
             self.doubtful = None;
         } else if self.doubtful.is_none() {
             self.doubtful = Some(cx.now);
-            // People are told as soon as the wait begins.
+            // The wait is reported as soon as it begins.
             self.report_at = self.report_at.min(self.started + cx.config.timing.listen);
         }
     }

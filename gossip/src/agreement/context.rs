@@ -101,7 +101,7 @@ impl Context {
         }
     }
 
-    /// What people are told about this problem.
+    /// This problem as a text for people.
     pub(super) fn explain(&self, problem: &Problem) -> String {
         self.config.explain.text(problem)
     }
@@ -209,7 +209,7 @@ impl Deref for NamedTable {
     }
 }
 
-/// The earlier of two times, either of which may be missing.
+/// The earlier of two times. Either may be missing.
 pub(super) fn earlier(one: Option<Time>, other: Option<Time>) -> Option<Time> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

@@ -32,7 +32,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(60);
 /// The random part of that wait.
 const RETRY_JITTER: Duration = Duration::from_millis(120);
 
-/// After this long without a coordinator, people are told why.
+/// After this long without a coordinator, the reason is reported.
 const LEADERLESS_PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two such reports.
 const LEADERLESS_AGAIN: Duration = Duration::from_secs(10);
@@ -229,8 +229,8 @@ impl Election {
         self.stand_at = None;
     }
 
-    /// The term ends. The members that asked for changes ask the next coordinator, or are told that
-    /// the outcome is not known.
+    /// The term ends. The members that asked for changes ask the next coordinator, or get the
+    /// answer that the outcome is not known.
     fn abandon(&mut self, cx: &mut Context, tables: &Tables) {
         if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
             leader.abandon(cx, tables.cluster());

@@ -1,4 +1,5 @@
-//! What happens in a cluster, for people: each event is told once, where a node learns of it.
+//! What happens in a cluster, for people: each event is reported once, by the node that learns of
+//! it.
 //!
 //! Every member tells what follows from tables. The coordinator tells what is only suspected or
 //! measured.
@@ -153,7 +154,7 @@ pub enum Event {
     },
     /// Every partition is served again.
     Available,
-    /// A new copy was not equal to its primary's data, so it is made anew.
+    /// A new copy was not equal to its primary's data, so it is made again.
     Differed {
         /// The partition.
         partition: String,
@@ -493,7 +494,7 @@ impl fmt::Display for Event {
             Self::Differed { partition, learner } => write!(
                 f,
                 "the new copy of {partition} on {learner} differed from the primary's data, so it \
-                 is made anew"
+                 is made again"
             ),
             Self::BalancePaused { by } => write!(f, "nothing moves for balance, {by}"),
             Self::BalanceResumed => f.write_str("copies and primaries move for balance again"),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// The time between two requests.
 const ASK_AGAIN: Duration = Duration::from_millis(150);
-/// If nothing was heard of that cluster for this long, the search begins anew.
+/// If nothing was heard of that cluster for this long, the search begins again.
 const LOST: Duration = Duration::from_secs(3);
 /// A process that was refused for this long without a break gives up.
 pub(super) const REFUSED_MAX: Duration = Duration::from_secs(10);

@@ -1,8 +1,8 @@
 //! Loads of members, as the coordinator learns them. Each member regularly sends what has changed,
 //! straight to the coordinator.
 //!
-//! Loads are soft state: a report that is lost is sent again, a new coordinator hears everything
-//! anew, and no load is ever in a table.
+//! Loads are soft state: a report that is lost is sent again, all loads are reported to a new
+//! coordinator, and no load is ever in a table.
 
 use super::api::Oversight;
 use super::context::Context;

@@ -96,7 +96,7 @@ impl MemberCore {
             self.pings.detector.woke(cx.now);
             if let Some(leader) = self.election.as_leader_mut() {
                 // While this node slept, it heard no other node. So the wait for partitions that
-                // only silent members hold begins anew.
+                // only silent members hold begins again.
                 leader.tasks.woke(cx.now);
             }
         }
@@ -216,7 +216,7 @@ impl MemberCore {
         if table.term > self.election.term {
             self.election.join_term(cx, tables, table.term, None);
         }
-        // People are told what changed.
+        // Reports what changed.
         for event in super::event::between(&old, table) {
             cx.event(event);
         }

@@ -20,8 +20,8 @@ const PROVES_FOR: Duration = Duration::from_secs(1);
 /// If this node was woken late, its patience grows by this many times the delay: other processes
 /// are rarely better off.
 const PATIENCE_FACTOR: u32 = 4;
-/// The greatest lateness that counts. More is a pause (`woke`), and after a pause silence is
-/// measured anew.
+/// The greatest lateness that counts. More is a pause (`woke`), and silence is measured from the
+/// end of a pause.
 const LATENESS_MAX: Duration = Duration::from_millis(250);
 /// The part of the lateness that is left after a ping interval: half of it after 1.3 s.
 const LATENESS_DECAY: f64 = 0.95;

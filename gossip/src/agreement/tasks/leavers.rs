@@ -20,11 +20,11 @@
 //!    and one without it, so the voters that are left can go on. Only one is let go until a
 //!    newcomer is admitted, because each costs copies.
 //! 2. *The coordinator listens* for a process that asks to be let in, forms, or dials. It counts
-//!    from when the last of the present members began to leave. If one of them goes, it counts
-//!    anew. While such a process is at the door, it decides nothing.
-//! 3. *A full stop* is a table ([`planner::stop`]) in which all leavers are told to end with what
-//!    they hold. Each ends when every voter has that table, the coordinator when every member has
-//!    it. No newcomer is admitted then, until those that end are silent.
+//!    from when the last of the present members began to leave. If one of them goes, it counts from
+//!    then. While such a process is at the door, it decides nothing.
+//! 3. *A full stop* is a table ([`planner::stop`]) that orders all leavers to end with what they
+//!    hold. Each ends when every voter has that table, the coordinator when every member has it. No
+//!    newcomer is admitted then, until those that end are silent.
 //!
 //! If no coordinator is elected for `LEADERLESS_LISTENS`, a leaver decides for itself (`requests`).
 

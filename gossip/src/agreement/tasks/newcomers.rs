@@ -36,14 +36,14 @@ use std::time::Duration;
 /// The number of newcomers that wait at the same time.
 const JOINERS_MAX: usize = 64;
 /// If a newcomer asks through other members and the coordinator has not heard it for this long, the
-/// newcomer and people are told why it waits.
+/// coordinator tells the newcomer why it waits, and reports it.
 const UNHEARD_PATIENCE: Duration = Duration::from_secs(1);
 /// A newcomer that has not asked for this long does not wait any more.
 const UNHEARD_FORGOTTEN: Duration = Duration::from_secs(3);
-/// People are told again of a newcomer that waits because of its weight if it has not asked for
-/// this long.
+/// If a newcomer that waits because of its weight has not asked for this long, its next request is
+/// reported again.
 const HEAVY_FORGOTTEN: Duration = Duration::from_secs(600);
-/// The number of such newcomers that people are told of in that time: names cost a liar nothing.
+/// The most such newcomers that are reported in that time: names cost a liar nothing.
 const HEAVY_MAX: usize = 64;
 
 /// The number of newcomers that are admitted at a time: every member connects with each of them.

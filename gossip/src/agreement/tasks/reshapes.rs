@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Two neighbouring ranges can be merged only if the same members hold both, so their copies may
-/// have to move first. At most so many pairs move for that reason at a time.
+/// have to move first. At most this many pairs move for that reason at a time.
 const TOGETHER_MAX: usize = 64;
 /// How long such a pair may take.
 const TOGETHER_PATIENCE: Duration = Duration::from_secs(60);

@@ -234,7 +234,7 @@ impl Full {
     }
 }
 
-/// Members that are to get a copy of which none is under way.
+/// Members that are to get a copy and have not begun to.
 fn shall(partition: &Partition) -> impl Iterator<Item = MemberId> {
     partition
         .goal
@@ -323,7 +323,7 @@ mod tests {
             (rooms.paused(at(0), &table, &loads), rooms.due(at(0))),
             (BTreeSet::new(), None)
         );
-        // People are told at most once in a while.
+        // Refusals are reported at most once in a while.
         assert!(rooms.refused(at(10), &table, wanted[3], THIRD, &loads));
         assert!(!rooms.refused(at(10), &table, wanted[2], THIRD, &loads));
         assert_eq!(rooms.due(at(10)), Some(at(15)));
@@ -344,7 +344,7 @@ mod tests {
             assert_eq!(
                 rooms.refused(at(now), &table, wanted[2], THIRD, &loads),
                 tells,
-                "people are told once a minute"
+                "refusals are reported once a minute"
             );
             assert_eq!(rooms.due(at(now)), Some(at(now + pause)));
             now += pause;

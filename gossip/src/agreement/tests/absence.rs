@@ -188,8 +188,8 @@ fn a_name_may_come_back_at_another_address_while_its_former_process_is_silent() 
             "a name at another address proves nothing"
         );
 
-        // It comes back, hands over the data that it alone held, and begins anew. Then its name is
-        // taken.
+        // It comes back, hands over the data that it alone held, and begins again as a new member.
+        // Then its name is taken.
         net.cuts.clear();
         net.until(15_000, |net| net.table(leader).member(former).is_none());
         let table = net.table(leader);
