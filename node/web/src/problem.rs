@@ -33,8 +33,8 @@ impl Problem {
         self
     }
 
-    /// What a client is told of an error of the grid. A client that cannot help is told no details:
-    /// they name maps and types of the program.
+    /// The answer to a client for an error of the grid. If the client cannot help, it gets no
+    /// details: they name maps and types of the program.
     pub(crate) fn of_error(why: &Error) -> Self {
         let status = match why {
             why if why.retryable() => StatusCode::SERVICE_UNAVAILABLE,

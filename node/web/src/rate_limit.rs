@@ -107,8 +107,8 @@ impl<K, F> RateLimitLayer<K, F> {
         }
     }
 
-    /// What clients are told of the limit: its name and its numbers, which should be those of the
-    /// limiter. Without this its name is `default`, and clients are not told its numbers.
+    /// The limit's name and numbers in answers to clients. The numbers should be those of the
+    /// limiter. Without this call the name is `default`, and answers have no numbers.
     #[must_use]
     pub fn policy(self, name: &str, limit: u64, window: Duration) -> Self {
         self.with(|settings| {

@@ -67,7 +67,7 @@ async fn a_session_of_one_node_goes_on_at_another_and_ends_everywhere(cluster: L
     assert_eq!(visit(&here, "/", "").await.body, "1", "another session");
 
     assert_eq!(visit(&there, "/leave", &id).await.status, 200);
-    assert_eq!(visit(&here, "/", &id).await.body, "1", "it begins anew");
+    assert_eq!(visit(&here, "/", &id).await.body, "1", "it begins again");
     for forged in ["id=x", "id=AAAAAAAAAAAAAAAAAAAAAA", "id=", "other=1"] {
         let answer = visit(&here, "/", forged).await;
         assert_eq!((answer.status, answer.body.as_str()), (200, "1"));
@@ -92,7 +92,7 @@ async fn a_session_expires_on_every_node(cluster: Local) {
     cluster.advance(Duration::from_secs(3_601)).await;
     let map = two.map::<Id, StoredSession>("sessions").await;
     assert_eq!(map.expect("a map").len().await, Ok(0), "nothing is left");
-    assert_eq!(visit(&there, "/", &id).await.body, "1", "it begins anew");
+    assert_eq!(visit(&there, "/", &id).await.body, "1", "it begins again");
 }
 
 #[doyen::test(nodes = 1, backups = 0)]
