@@ -159,7 +159,7 @@ impl Budget {
         let _ = lua.set_memory_limit(self.base.get().saturating_add(most));
     }
 
-    /// The level at which a run with so many bytes of arguments begins.
+    /// The level at which a run with `bytes` of arguments begins.
     pub(crate) fn level_of(bytes: usize) -> usize {
         let fits = |(most, _): &(usize, u32)| bytes <= most / 4;
         LEVELS.iter().position(fits).unwrap_or(LEVEL_LAST)

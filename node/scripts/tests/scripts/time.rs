@@ -47,7 +47,7 @@ fn run(body: &str, args: &[Bytes]) -> Result<Reply, Failure> {
     last.unwrap()
 }
 
-/// Texts of about so many bytes that are slow to compile.
+/// Texts of about `bytes` that are slow to compile.
 fn slow_texts(bytes: usize) -> Vec<String> {
     let times = |text: &str| text.repeat(bytes / text.len());
     let nested = 60;
