@@ -1,5 +1,4 @@
-//! A kill test of the service `notes`, as its team would write it: three processes of it, two of
-//! which die.
+//! A kill test of the service `notes`, as its team would write it: two of its three processes die.
 
 use doyen::testkit::linear::{Answer, Call};
 use doyen::testkit::{Cluster, History, PATIENCE};

@@ -37,7 +37,7 @@ fn job_lock_passes_on_and_fences_the_dead() {
             "north has the lock and begins the report",
             "south may not begin: the lock is taken",
             "north has died",
-            "south has the lock and begins the report anew",
+            "south has the lock and begins the report again",
             "a late write of north is refused",
             "the report of today was made by south",
         ]

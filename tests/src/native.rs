@@ -26,7 +26,7 @@ const HISTORY_MAX: usize = 300;
 pub struct Tally {
     /// Operations that were answered.
     pub answered: u64,
-    /// Writes of which the client does not know whether they happened.
+    /// Writes whose outcome the client does not know.
     pub unknown: u64,
     /// Errors that say that nothing happened, and how often each came.
     pub refused: BTreeMap<String, u64>,

@@ -46,7 +46,7 @@ async fn main() -> anyhow::Result<()> {
     grant.lost().await;
 
     let next = waiting.await??;
-    println!("south has the lock and begins the report anew");
+    println!("south has the lock and begins the report again");
     let ours = reports(&south).await?;
     ours.put("today", &"by south".to_owned())
         .fenced(next.token())

@@ -439,7 +439,7 @@ pub(super) fn a_copy_follows_no_earlier_epoch() -> Result<(), String> {
     s.expect(3, "x", &bulk("1"), "I6: an acknowledged write is lost")
 }
 
-/// A node loses its connection with the answers to two calls. It asks again, and is told their
+/// A node loses its connection with the answers to two calls. It asks again, and gets their
 /// outcomes.
 pub(super) fn a_retry_finds_its_outcome() -> Result<(), String> {
     let mut s = Shards::new(3);
@@ -684,7 +684,7 @@ fn fills_the_link(s: &mut Shards) -> Result<(), String> {
     Ok(())
 }
 
-/// The copy's clock is told apart from the data, or it would be as late as the data.
+/// The copy's clock is sent apart from the data, or it would be as late as the data.
 pub(super) fn a_deadline_does_not_slip_behind_large_values() -> Result<(), String> {
     let mut s = Shards::new(2);
     let first = table(2, &[1, 2]);

@@ -275,7 +275,7 @@ pub(super) fn three_voters_survive_the_death_of_one() -> Result<(), String> {
         m.kill(1);
         m.until(
             5000,
-            &format!("cluster of the two that are left, of which {reached:?} had the table"),
+            &format!("cluster of the two that are left ({reached:?} had the table)"),
             Members::is_well,
         )?;
         m.verdict()?;

@@ -71,7 +71,7 @@ pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
         }]),
     );
     m.until(2000, "table without it", |m| !learns(m, partition))?;
-    m.until(5000, "learner that begins anew", |m| learns(m, partition))?;
+    m.until(5000, "learner that begins again", |m| learns(m, partition))?;
     m.let_go(|_| true);
     m.run(200);
     m.verdict()?;
@@ -81,7 +81,7 @@ pub(super) fn a_withdrawn_learner_is_not_counted() -> Result<(), String> {
         .is_some_and(|p| p.in_sync().any(|m| m == id(4)));
     if counts {
         Err(format!(
-            "I13: n4 counts in {partition}, of which its primary has compared nothing"
+            "I13: n4 counts in {partition}, and its primary has compared nothing"
         ))
     } else {
         Ok(())
@@ -303,7 +303,7 @@ pub(super) fn a_process_that_speaks_less_stays_outside() -> Result<(), String> {
     }
 }
 
-/// Of two members, one alone holds something and is silent. The other is told to leave. (In a
+/// Of two members, one alone holds something and is silent. The other is asked to leave. (In a
 /// simulation it left, and what it alone knew and held was lost.)
 pub(super) fn a_leaver_waits_for_a_silent_holder() -> Result<(), String> {
     let mut m = Members::of(Setup {
@@ -330,9 +330,9 @@ pub(super) fn a_leaver_waits_for_a_silent_holder() -> Result<(), String> {
     }
 }
 
-/// The last member is told to leave, and a process asks to be admitted. (An operator restarted each
-/// node of a cluster without waiting for the one before. The last one left with all the data, while
-/// the others waited to be admitted.)
+/// The last member is asked to leave, and a process asks to be admitted. (An operator restarted
+/// each node of a cluster without waiting for the one before. The last one left with all the data,
+/// while the others waited to be admitted.)
 pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
     let mut m = Members::of(Setup {
         backups: 0,
@@ -365,7 +365,7 @@ pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
     Err(format!("I16: n1 never goes: {}", m.summary()))
 }
 
-/// All members are told to leave at the same moment, and the first that ends is started again.
+/// All members are asked to leave at the same moment, and the first that ends is started again.
 /// (Several left with their data and half of the votes, so the others could not admit it.)
 pub(super) fn members_that_leave_together_go_one_by_one() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
@@ -502,9 +502,9 @@ pub(super) fn two_first_tables_make_one_cluster() -> Result<(), String> {
     })
 }
 
-/// Some of four seeds are cut off from the others, and all are told that so many are enough. Three
-/// of four form a cluster. Two do not, because each half could. (A process did not count itself
-/// among the seeds, so three of four were not enough either.)
+/// Some of four seeds are cut off from the others, and all have `enough` as the number that
+/// suffices. Three of four form a cluster. Two do not, because each half could. (A process did not
+/// count itself among the seeds, so three of four were not enough either.)
 pub(super) fn half_of_the_seeds_form_no_cluster() -> Result<(), String> {
     for (enough, expect) in [(2, 2), (3, 3)] {
         let mut m = Members::none(Setup::of(4));

@@ -100,7 +100,7 @@ pub(super) fn a_dropped_copy_is_kept_while_others_are_missing() -> Result<(), St
     match (is_to_count(&s), s.stats(1).copies.snapshot_bytes) {
         (true, 0) => Ok(()),
         (true, bytes) => Err(format!(
-            "I14: n2 had deleted its copy, of which there was one other: {bytes} bytes came again"
+            "I14: n2 had deleted its copy, and there was one other: {bytes} bytes came again"
         )),
         (false, _) => Err("I16: a copy that comes back never catches up".into()),
     }
@@ -359,8 +359,8 @@ pub(super) fn a_member_reported_as_drained_is_empty() -> Result<(), String> {
     Err(format!("I16: n3 is never empty: {}", m.summary()))
 }
 
-/// All other members are drained when the last one that holds data is told to leave. They live, and
-/// take its data.
+/// All other members are drained when the last one that holds data is asked to leave. They live,
+/// and take its data.
 pub(super) fn the_last_leaver_hands_over_to_drained_members() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     for (ticket, name) in [(1, "n2"), (2, "n3")] {

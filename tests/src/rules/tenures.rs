@@ -34,7 +34,7 @@ fn version(letter: &Letter) -> Option<Version> {
     }
 }
 
-/// Five members, of which the three oldest vote.
+/// Five members. The three oldest vote.
 fn five(backups: u8) -> Result<Members, String> {
     let mut m = Members::of(Setup {
         voters_max: 3,
@@ -327,8 +327,8 @@ pub(super) fn voters_of_another_term_give_no_lease() -> Result<(), String> {
     m.verdict()
 }
 
-/// A primary misses two tables, the second of which deposes it. When it hears of the first, answers
-/// of voters that had the second must still not count.
+/// A primary misses two tables. The second deposes it. When it hears of the first, answers of
+/// voters that had the second must still not count.
 pub(super) fn an_answer_counts_with_its_own_table() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
     m.plans_nothing();

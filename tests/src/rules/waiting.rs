@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const KEY: &str = "lock";
 
-/// Three nodes, of which the first leads. The owner 1 has the lock, through the third.
+/// Three nodes. The first leads. The owner 1 has the lock, through the third.
 fn held() -> Result<(Shards, u64), String> {
     let mut s = Shards::new(3);
     s.show_all(&table(3, &[1, 2]));

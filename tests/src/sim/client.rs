@@ -965,7 +965,7 @@ impl World {
         self.client_done(id);
     }
 
-    /// Asks for the next page of a hash. So many pages with these bytes have come.
+    /// Asks for the next page of a hash. `page` pages have come, with the bytes `all`.
     fn next_page(
         &mut self,
         (id, serial): (ClientId, u64),

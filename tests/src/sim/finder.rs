@@ -16,7 +16,7 @@ use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use rand::Rng;
 use std::collections::{BTreeSet, VecDeque};
 
-/// One of so many turns of a client begins a query.
+/// One of this many turns of a client begins a query.
 const FINDS: u32 = 25;
 /// How often a query begins again because partitions were split or merged meanwhile.
 const RENEWED_MAX: u32 = 4;

@@ -4,8 +4,8 @@
 //!
 //! - A holder believes that it has its permit from the answer to its call until the time to live is
 //!   over, counted from before the call, less what clocks may be wrong; or until it gives it back.
-//!   No more holders believe that at the same time than there are permits, and none is told earlier
-//!   that it has lost its permit.
+//!   No more holders believe that at the same time than there are permits, and no holder hears
+//!   earlier that it has lost its permit.
 //! - A grant has a higher token than all grants that were answered before its owner first asked. If
 //!   there is one permit, than those that were answered before its owner last asked.
 //! - No two owners have the same token.
@@ -207,7 +207,7 @@ impl Key {
         Ok(place.unwrap_or(0))
     }
 
-    /// An owner is told that it does not have this grant any more.
+    /// An owner hears that it does not have this grant any more.
     fn lost(&mut self, grant: Option<usize>, now: Nanos) -> Result<(), String> {
         let Some(grant) = grant.map(|at| &mut self.grants[at]) else {
             return Ok(());

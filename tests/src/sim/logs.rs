@@ -66,7 +66,7 @@ pub(crate) struct Logs {
     pub(crate) compared: u64,
 }
 
-/// A digest of changes that are told.
+/// A digest of changes that a subscriber gets.
 pub(crate) fn digest(changes: &[Change]) -> u64 {
     let mut digest = DefaultHasher::new();
     for change in changes {

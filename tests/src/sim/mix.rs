@@ -79,7 +79,7 @@ pub struct Mix {
     pub padding: usize,
     /// The most drift of clocks, in parts per million.
     pub drift_ppm: i64,
-    /// Whether so many processes may die that copies or majorities are lost for good.
+    /// Whether enough processes may die to lose copies or majorities for good.
     pub reckless: bool,
     /// Keys with deadlines.
     pub fleeting: usize,

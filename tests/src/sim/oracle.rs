@@ -853,7 +853,7 @@ fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
         for part in parts {
             hold!(
                 in_sync(part) == in_sync(old),
-                "I13: partition {} is held by others than {}, of which it came",
+                "I13: partition {} is held by others than {}, its origin",
                 part.id,
                 old.id
             );

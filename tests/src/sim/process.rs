@@ -52,7 +52,7 @@ pub(crate) enum DataInput {
     Datagram(MemberId, ConnectionId, Vec<u8>),
     /// A client's operation.
     Submit(ClientId, u64, Work),
-    /// A client waits until an operation is not blocked, for so many milliseconds at most.
+    /// A client waits until an operation is not blocked, for at most this many milliseconds.
     Wait(ClientId, u64, Operation, u64),
     /// A client gave up.
     Forget(ClientId, u64),

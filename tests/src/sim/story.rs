@@ -97,7 +97,7 @@ impl World {
             }
             Event::NoCoordinator { why } => self.tell(|w| format!("{}: {why}", w.name(p))),
             Event::Note { text: note } => self.tell(|w| format!("{}: {note}", w.name(p))),
-            // What tables change is told when they are committed.
+            // What tables change is in the story when they are committed.
             _ => {}
         }
     }

@@ -1,6 +1,6 @@
-//! Subscribers: data threads that follow all changes. Each is told every committed log entry of a
-//! partition in order, with its very changes, or that some are missing. From these changes it keeps
-//! what each key holds, so it knows what a key had before a change, which it is told, too.
+//! Subscribers: data threads that follow all changes. Each gets every committed log entry of a
+//! partition in order, with its very changes, or the message that some are missing. From these
+//! changes it keeps what each key holds. So it can check the old value that comes with a change.
 //!
 //! Now and then, one ends and goes on after its bookmark later, at any data thread: nothing may be
 //! left out or come twice.
@@ -123,7 +123,7 @@ impl Subscriber {
             let untold = logs.acknowledged_after(log, *last, *moment);
             hold!(
                 untold.is_none(),
-                "subscribers: one is told that it knows all of {}, and entry {untold:?} was \
+                "subscribers: one hears that it knows all of {}, and entry {untold:?} was \
                  acknowledged before; it knows {last}",
                 log.1
             );
@@ -145,21 +145,21 @@ impl Subscriber {
         }
         hold!(
             *last < seq,
-            "subscribers: entry {seq} of {} is told after entry {last}",
+            "subscribers: entry {seq} of {} comes after entry {last}",
             log.1
         );
         same(logs, log, *last, changes)?;
         let between = logs.committed_between(log, *last, seq);
         hold!(
             between.is_none(),
-            "subscribers: of {}, entries {last} and {seq} are told, and {between:?} is not",
+            "subscribers: of {}, entries {last} and {seq} come, and {between:?} does not",
             log.1
         );
         (*last, *changes) = (seq, vec![change]);
         Ok(())
     }
 
-    /// What it is told that a key had before is what it was told last of that key.
+    /// The old value of a change is the value of the last change of that key.
     fn knew(&mut self, change: &Change) -> Result<(), String> {
         let Change { map, key, what, .. } = change;
         let at = (change.position.partition, change.position.lineage);
@@ -178,7 +178,7 @@ impl Subscriber {
         };
         hold!(
             right,
-            "subscribers: a key held {:?}, and one is told: {change:?}",
+            "subscribers: a key held {:?}, and one gets: {change:?}",
             held.get(&place)
         );
         if let Former::Value(Some(_)) = change.before {
@@ -217,7 +217,7 @@ fn same(logs: &Logs, log: LogId, seq: u64, changes: &[Change]) -> Result<(), Str
     let known = logs.told_digest(log, seq);
     hold!(
         known.is_none_or(|known| known == digest(changes)),
-        "subscribers: entry {seq} of {} is told with other changes: {changes:?}",
+        "subscribers: entry {seq} of {} comes with other changes: {changes:?}",
         log.1
     );
     Ok(())

@@ -478,7 +478,7 @@ impl World {
                 ..Addresses::new(control_address(slot), data_address(slot))
             },
             seeds: seeds.into_iter().collect(),
-            // The stranger is told to begin alone. After its first life, it is like the others.
+            // The stranger is to begin alone. After its first life, it is like the others.
             expect: (self.is_stranger(slot) && self.slots[slot].starts == 1).then_some(1),
             settings: Settings {
                 voters_max: mix.voters_max,

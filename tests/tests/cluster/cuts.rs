@@ -1,4 +1,4 @@
-//! Real processes, some of which do not reach each other while all others reach them.
+//! Real processes: some do not reach each other, and all others reach them.
 
 use doyen::report::status::ClusterReport;
 use doyen::report::table::{KeysReport, PartitionReport, TableReport};

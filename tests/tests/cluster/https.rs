@@ -68,7 +68,7 @@ fn commands_send_their_token_only_to_nodes_of_their_cluster() {
     assert!(asked.status.success(), "{asked:?}");
     let warning = "the TLS handshake of a client";
     assert!(!cluster.node("n0").log().contains(warning));
-    // Who asks in the clear is told so in the clear, however much it sends.
+    // A client that asks in the clear gets an answer in the clear, however much it sends.
     for body in [0, 300_000] {
         let told = in_the_clear(at, body);
         assert!(told.starts_with("HTTP/1.1 400 Bad Request\r\n"), "{told}");

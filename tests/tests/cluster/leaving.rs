@@ -1,4 +1,4 @@
-//! Real processes that are told to leave: no data is lost with them even if others die, and no
+//! Real processes that are asked to leave: no data is lost with them even if others die, and no
 //! process waits in vain.
 
 use doyen_tests::cluster::Cluster;
@@ -118,7 +118,7 @@ fn a_cluster_that_is_stopped_as_a_whole_ends_and_says_what_is_lost() {
     }
 }
 
-/// Each node is told to leave and started again, and then the next one at once. The last one left
+/// Each node is asked to leave and started again, and then the next one at once. The last one left
 /// while the others waited to be admitted: all data was gone, and its status was 0.
 #[test]
 fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
@@ -137,7 +137,7 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
     check(&cluster, "n1");
 }
 
-/// All nodes are told to leave before the first has handed over. Each listened for newcomers by a
+/// All nodes are asked to leave before the first has handed over. Each listened for newcomers by a
 /// clock of its own. So the first two ended together with half of the votes, and the others could
 /// not admit those that started again: all data was gone.
 #[test]

@@ -18,7 +18,7 @@ fn subscriber(cluster: &Cluster, name: &str) -> Client {
     client
 }
 
-/// Publishes at each node to so many subscribers, and returns what each of them gets, one text a
+/// Publishes at each node to the `subscribers`, and returns what each of them gets, one text a
 /// publisher.
 fn publish(cluster: &Cluster, round: &str, subscribers: usize) -> Vec<String> {
     let mut texts = Vec::new();

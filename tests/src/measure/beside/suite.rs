@@ -385,7 +385,7 @@ impl<'a> Suite<'a> {
     }
 }
 
-/// Measures the memory of every system. Each is started anew and alone, in turn.
+/// Measures the memory of every system. Each is started alone, in turn.
 ///
 /// # Errors
 /// A signal has asked this process to end. If a system fails, that is a problem, and no error.

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-/// The period of which a node may use its share of each processor.
+/// A node may use its share of each processor in each such period.
 const PERIOD_US: u64 = 5_000;
 /// The least share, in thousandths of a processor: the kernel takes no quota below a millisecond.
 const LEAST: u64 = 200;

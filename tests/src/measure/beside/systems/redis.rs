@@ -127,7 +127,8 @@ fn process(program: &str, port: u16, dir: &Path, cores: Cores) -> Result<Logged>
     ))
 }
 
-/// Adds another primary and its replica, and then divides the slots anew, as the manual says.
+/// Adds another primary and its replica, and then divides the slots among all primaries, as the
+/// manual says.
 pub(super) fn grow(system: &mut System, installed: &Installed, cores: Cores) -> Result<()> {
     let program = installed.program.to_string_lossy();
     let known = system
