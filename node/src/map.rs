@@ -293,7 +293,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ///         MapChange::Inserted { key, value } => println!("{key} costs {value}"),
     ///         MapChange::Updated { key, value, .. } => println!("{key} now costs {value}"),
     ///         MapChange::Removed { key, cause, .. } => println!("{key} is gone: {cause:?}"),
-    ///         MapChange::Lagged(_) => println!("read the prices anew"),
+    ///         MapChange::Lagged(_) => println!("read the prices again"),
     ///         _ => {}
     ///     }
     /// }

@@ -37,9 +37,9 @@ impl Node {
         Lock::new(self.clone(), format!("lock/{name}"), 1)
     }
 
-    /// The semaphore of this name, which so many callers in the cluster hold at a time, 1 to 1,024.
-    /// All must give the same number: as long as one holds or waits, a caller with another number
-    /// gets [`Error::Refused`], which names both. Nothing happens yet.
+    /// The semaphore of this name. At most `permits` callers in the cluster hold it at a time, 1 to
+    /// 1,024. All must give the same number: as long as one holds or waits, a caller with another
+    /// number gets [`Error::Refused`], which names both. Nothing happens yet.
     #[must_use]
     pub fn semaphore(&self, name: &str, permits: u16) -> Lock {
         Lock::new(self.clone(), format!("semaphore/{name}"), permits).semaphore()

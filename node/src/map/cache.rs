@@ -66,7 +66,7 @@ use std::time::Duration;
 /// | for | a read |
 /// |---|---|
 /// | [`fresh_for`](OpenCache::fresh_for) | returns it |
-/// | then [`stale_for`](OpenCache::stale_for) | returns it at once, and one caller of the cluster loads it anew in the background |
+/// | then [`stale_for`](OpenCache::stale_for) | returns it at once, and one caller of the cluster loads it again in the background |
 /// | then [`stale_if_error`](OpenCache::stale_if_error) | loads it; returns the old value if that fails, or takes longer than [`soft_timeout`](OpenCache::soft_timeout) |
 /// | afterwards | loads it |
 ///

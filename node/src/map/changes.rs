@@ -1,8 +1,8 @@
 //! Changes of keys, told as they are committed.
 //!
-//! A subscriber is told every change of a key, in the order in which they were committed: over
-//! failovers, moves, splits and merges. If it cannot be told all, it is told that: then it reads
-//! anew what matters to it. Changes of different keys come in no particular order.
+//! A subscriber gets every change of a key, in the order in which they were committed: over
+//! failovers, moves, splits and merges. If it cannot get all, a message says so: then it reads
+//! again what matters to it. Changes of different keys come in no particular order.
 
 use super::key::{self, KeyOf};
 use super::value::Form;
@@ -193,11 +193,11 @@ pub enum MapChange<K, V> {
         /// The value before, if [`old_values`](Subscribe::old_values) are asked for. `None` also if
         /// the primary does not know it, or it is not of this type. A primary does not know it if
         /// it began to hold the partition later, or if the first subscriber with old values came
-        /// later. Of a transaction, old values are told up to the largest size of one value.
+        /// later. Of a transaction, old values come up to the largest size of one value.
         old: Option<V>,
     },
     /// It expires at another time, or does not expire any more. While the partition is copied to
-    /// another member, this is told as `Updated`.
+    /// another member, this comes as `Updated`.
     Deadline {
         /// The key.
         key: K,
@@ -211,13 +211,13 @@ pub enum MapChange<K, V> {
         /// The value that it had, as for [`MapChange::Updated`].
         old: Option<V>,
     },
-    /// All keys of one partition are gone, which are not told one by one. It comes once for each
-    /// partition. Keys of others may have been written since the map was cleared, so read anew what
-    /// matters, as for [`MapChange::Lagged`].
+    /// All keys of one partition are gone. No message names them. It comes once for each partition.
+    /// Keys of others may have been written since the map was cleared, so read again what matters,
+    /// as for [`MapChange::Lagged`].
     Cleared,
-    /// Changes were not told: of any keys, and at most this many. `None`: it is not known how many.
-    /// Read anew what matters. It comes if this subscriber was too slow, a partition lost its data,
-    /// or the logs do not reach back to its bookmark.
+    /// Changes are missing: of any keys, and at most this many. `None`: it is not known how many.
+    /// Read again what matters. It comes if this subscriber was too slow, a partition lost its
+    /// data, or the logs do not reach back to its bookmark.
     Lagged(Option<u64>),
 }
 
@@ -260,7 +260,7 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// Where this subscriber is, for [`Subscribe::after`]: it has handled every change that `next`
     /// has returned.
     ///
-    /// A subscription that goes on there is told every later change. Changes that were made by one
+    /// A subscription that goes on there gets every later change. Changes that were made by one
     /// transaction or script come again together if not all of them were handled.
     ///
     /// It asks a thread of this process, and costs a few microseconds for each thousand partitions:
@@ -399,7 +399,7 @@ pub struct DatabaseChanges {
     stream: Stream,
 }
 
-/// What a subscriber of a database is told.
+/// What a subscriber of a database gets.
 ///
 /// Example: [`Database::subscribe`](crate::Database::subscribe).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -407,7 +407,7 @@ pub struct DatabaseChanges {
 pub enum DatabaseChange {
     /// A change.
     Change(Change),
-    /// Changes were not told, as for [`MapChange::Lagged`].
+    /// Changes are missing, as for [`MapChange::Lagged`].
     Lagged(Option<u64>),
 }
 

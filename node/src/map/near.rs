@@ -380,7 +380,7 @@ pub(super) struct Reading {
 }
 
 impl<V: Clone + Send + Sync + 'static> Near<V> {
-    /// Begins to follow a map, with so many copies at most.
+    /// Begins to follow a map, with at most `capacity` copies.
     pub(super) async fn open<K>(
         map: &Map<K, V>,
         max_staleness: Duration,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of a map in this process, from [`Map::stats`](crate::Map::stats). All clones of a
-/// [`Map`](crate::Map) count together; another [`Node::map`](crate::Node::map) counts anew.
+/// [`Map`](crate::Map) count together; another [`Node::map`](crate::Node::map) counts from 0.
 ///
 /// ```no_run
 /// # fn example(users: &doyen::Map<u64, String>) {

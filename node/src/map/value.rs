@@ -371,7 +371,7 @@ impl Form {
         };
         Err(format!(
             "it was stored {stored}, and this program reads {}, {}: give the map the same codec and \
-             schema, or on_undecodable(Undecodable::Miss), and write it anew",
+             schema, or on_undecodable(Undecodable::Miss), and write it again",
             self.codec, self.schema
         ))
     }

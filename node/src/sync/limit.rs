@@ -145,7 +145,7 @@ impl<K> OpenRateLimiter<K> {
         }
     }
 
-    /// The keyspace; `default` without this. If it evicts keys, a limiter may begin anew.
+    /// The keyspace; `default` without this. If it evicts keys, a limiter may begin again.
     pub fn keyspace(mut self, keyspace: impl Into<String>) -> Self {
         self.keyspace = keyspace.into();
         self

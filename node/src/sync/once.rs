@@ -114,7 +114,7 @@ impl Once {
         self.all_done().await?.contains(&self.name).await
     }
 
-    /// Forgets that it was done, so that the next caller begins anew.
+    /// Forgets that it was done, so that the next caller does it again.
     ///
     /// ```no_run
     /// # async fn example(node: doyen::Node) -> Result<(), doyen::Error> {
@@ -164,7 +164,7 @@ impl Turn {
     ///
     /// # Cancel safety
     /// If the future is dropped, the work may count as done or not, now or a little later. If not,
-    /// the turn is given up, and the next caller begins the work anew.
+    /// the turn is given up, and the next caller begins the work again.
     pub async fn done(self) -> Result<(), Error> {
         let token = self.grant.token();
         self.done.put(&self.name, &token).fenced(token).await?;

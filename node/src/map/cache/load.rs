@@ -83,7 +83,7 @@ pub(super) type Loader = Box<dyn FnOnce() -> BoxFuture<'static, Result<Brought, 
 /// What a caller does with what is stored.
 enum Next<V> {
     Return(Option<V>),
-    /// Return it, and load anew in the background.
+    /// Return it, and load again in the background.
     ReturnAndLoad(Option<V>),
     /// Load. If that fails, the old value may be returned, if there is one.
     Load {

@@ -37,7 +37,7 @@ const LEASE_LEAST: Duration = Duration::from_millis(100);
 /// let pages: Cache<String, String> = node
 ///     .cache("pages")
 ///     .fresh_for(seconds(60))
-///     .stale_for(seconds(600))        // then the old page, while one caller loads it anew
+///     .stale_for(seconds(600))        // then the old page, while one caller loads it again
 ///     .stale_if_error(seconds(3600))  // then the old page if the database fails,
 ///     .soft_timeout(seconds(1))       // or takes longer than this
 ///     .absent_for(seconds(10))        // remember pages that do not exist
@@ -71,7 +71,7 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     pub(crate) fn new([map, schemas]: [OpenMap<'a, K, V>; 2]) -> Self {
         Self {
             schemas,
-            // What another version of the program cached is loaded anew.
+            // What another version of the program cached is loaded again.
             map: map.on_undecodable(Undecodable::Miss),
             settings: Settings {
                 times: Times {
@@ -142,7 +142,7 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// What happens if a value cannot be decoded. Without this it is loaded anew.
+    /// What happens if a value cannot be decoded. Without this it is loaded again.
     pub fn on_undecodable(mut self, undecodable: Undecodable) -> Self {
         self.map = self.map.on_undecodable(undecodable);
         self
@@ -154,8 +154,8 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// How long an entry is served after that, while one caller of the cluster loads it anew in the
-    /// background; not at all by default.
+    /// How long an entry is served after that, while one caller of the cluster loads it again in
+    /// the background; not at all by default.
     pub const fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale = time;
         self
@@ -175,7 +175,7 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// Loads an entry anew in the background if a read finds it within this part of its freshness
+    /// Loads an entry again in the background if a read finds it within this part of its freshness
     /// from its end, 0 to 1: with `0.2` and 60 s, in its last 12 s. 0 by default.
     pub const fn refresh_ahead(mut self, part: f64) -> Self {
         self.settings.ahead = part;

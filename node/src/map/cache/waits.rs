@@ -27,8 +27,8 @@ use std::{fmt, sync::Arc};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// What is announced ends by itself after so long. A load that still waits after half of it looks
-/// again for which claim, and announces that anew.
+/// An announcement ends by itself after this long. A load that still waits after half of it looks
+/// up its claim again, and announces that.
 const ANNOUNCED: Duration = Duration::from_secs(5);
 /// The most announcements that are followed.
 const HOPS: usize = 32;
