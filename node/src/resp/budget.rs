@@ -76,14 +76,14 @@ pub(crate) struct Budget {
 pub(crate) enum BudgetRoom {
     /// It may ask now.
     Now,
-    /// It is told when to try again.
+    /// Not now. It is woken to try again.
     Later,
     /// It may not ask at all.
     Never(Failure),
 }
 
 impl Budget {
-    /// The budget of one of so many data threads, with its limits.
+    /// The budget of one of `threads` data threads.
     pub(crate) fn new(
         limits: &Limits,
         threads: u8,
@@ -116,14 +116,14 @@ impl Budget {
         self.value_bytes_max
     }
 
-    /// The list through which a connection is told that it has something to do.
+    /// The list of connections that have something to do.
     pub(crate) fn ready(&self) -> &Rc<ReadyClients> {
         &self.ready
     }
 
-    /// Whether the connection `id` (number `at`) may read more of its command. It holds so much
-    /// input, and is a `stranger` until it has authenticated. If it may not, it is told when to try
-    /// again.
+    /// Whether the connection `id` (number `at`) may read more of its command. It holds `held`
+    /// bytes of input, and is a `stranger` until it has authenticated. If it may not, it is woken
+    /// to try again.
     pub(crate) fn may_read(
         &self,
         now: Time,
@@ -209,7 +209,7 @@ impl Budget {
     }
 
     /// Whether the connection `id` (number `at`), whose command is charged `own` of `all`, may ask
-    /// for an answer of so many bytes. A client must first take its earlier answers, so that a slow
+    /// for an answer of `bytes`. A client must first take its earlier answers, so that a slow
     /// client cannot keep its turn for ever. Then one command at a time goes beyond the share, up
     /// to twice the share. There, a small command waits for room, which the others give back,
     /// because those that wait for a turn hold no more than the share. A command that would have
@@ -268,8 +268,8 @@ impl Budget {
         self.answers.get() >= self.share || !self.fits()
     }
 
-    /// Whether clients have given back so much that the allocator may have kept more than is known.
-    /// The count begins anew.
+    /// Whether clients have given back `much`, so that the allocator may have kept more than is
+    /// known. If they have, the count begins at 0 again.
     pub(crate) fn has_given_back(&self, much: usize) -> bool {
         let has = self.given_back.get() >= much;
         if has {
@@ -278,8 +278,8 @@ impl Budget {
         has
     }
 
-    /// Memory has room for so many bytes of input and answers: less than the shares if it is nearly
-    /// full. `over`: the process holds more than it may.
+    /// Memory has room for `bytes` of input and answers: less than the shares if it is nearly full.
+    /// `over`: the process holds more than it may.
     pub(crate) fn set_room(&self, now: Time, bytes: usize, over: bool) {
         let fitted = self.fits();
         self.room.set(bytes);
@@ -437,7 +437,7 @@ mod tests {
         budget.ready().append_to(&mut ready);
         assert!(
             ready.contains(&4) && may_read(1, 4),
-            "it is told that the process has given back enough"
+            "it hears that the process has given back enough"
         );
     }
 

@@ -77,7 +77,7 @@ pub fn partition_of(view: Option<&View>, slot: u16) -> Option<&Partition> {
         .map(|p| &**p)
 }
 
-/// Whether this data thread, one of so many of its node, leads a partition.
+/// Whether the data thread `me`, one of `threads` of its node, leads a partition.
 #[must_use]
 pub fn leads(me: MemberId, threads: u8, partition: &Partition) -> bool {
     partition.primary() == me.member()
@@ -164,7 +164,7 @@ impl fmt::Display for NodeAddress<'_> {
     }
 }
 
-/// The least number of in-sync backups of any partition of this keyspace. At least so many other
+/// The least number of in-sync backups of any partition of this keyspace. At least this many other
 /// nodes hold every acknowledged write.
 #[must_use]
 pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
@@ -448,7 +448,7 @@ pub enum Topology {
 const NOT_YET: &str = "LOADING Doyen is starting: its slots are not assigned yet";
 
 /// Encoded answers, cached for as long as the table is the same. When a node fails, all clients ask
-/// anew, and a map of many partitions takes long to encode.
+/// again, and a map of many partitions takes long to encode.
 #[derive(Debug, Default)]
 pub struct TopologyCache {
     /// The table and the answering node that the cached answers are for.

@@ -123,7 +123,7 @@ pub enum All {
         /// The most keys to list.
         count: u32,
     },
-    /// List up to so many keys in the order of their bytes, with their values if they are wanted.
+    /// List keys in the order of their bytes, with their values if they are wanted.
     Range(RangeQuery),
 }
 
@@ -274,7 +274,7 @@ pub enum Acl {
     DelUser(Vec<Bytes>),
     Categories,
     Category(String),
-    /// So many of the latest refusals.
+    /// This many of the latest refusals.
     Log(usize),
     ResetLog,
     /// Whether a user may run a command.
@@ -287,7 +287,7 @@ pub enum Acl {
     Save,
 }
 
-/// The command of these arguments, if it exists and accepts so many.
+/// The command of these arguments, if it exists and accepts their number.
 ///
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.

@@ -152,7 +152,8 @@ pub(super) struct BackChannel {
 }
 
 impl Common {
-    /// For a node with so many data threads, so much memory and so many clients together.
+    /// For a node with these `threads` of data, this memory, and `clients_max` clients on all
+    /// threads together.
     pub(super) fn new(
         threads: usize,
         memory_bytes_max: usize,

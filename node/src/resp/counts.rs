@@ -15,16 +15,16 @@ use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// If not all commands are timed, one of so many is.
+/// If not all commands are timed, one of this many is.
 pub(super) const SAMPLE: u64 = 16;
 /// How often counters are sampled for rates and peaks.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
-/// Most kinds of errors that are told apart. All errors of this server have fewer first words.
+/// Most kinds of errors that are counted apart. All errors of this server have fewer first words.
 const ERROR_CODES_MAX: usize = 64;
 /// Counts the commands that have no row in the table.
 pub(super) const UNKNOWN: u16 = u16::MAX;
-/// Times of commands are counted in so many classes. Each is twice as long as the one before, and the
-/// first is 1.024 µs.
+/// Times of commands are counted in this many classes. Each is twice as long as the one before, and
+/// the first is 1.024 µs.
 const CLASSES: usize = 24;
 /// Number of intervals over which rates are computed.
 const SAMPLES: usize = 8;
@@ -150,8 +150,8 @@ impl CommandCounts {
         within
     }
 
-    /// In which time so many of a thousand calls of each command ended, in microseconds. The times
-    /// are those of classes.
+    /// For each command: the time within which `of_thousand` calls of a thousand ended, in
+    /// microseconds. The times are those of classes.
     pub fn percentiles<const N: usize>(
         &self,
         of_thousand: [u64; N],

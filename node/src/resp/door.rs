@@ -187,7 +187,7 @@ pub(crate) struct Resp {
     pub(super) strict_transactions: bool,
     /// The least number of in-sync backups that any partition of `default` has in the view.
     pub(super) backups_least: i64,
-    /// What cluster-aware clients are told about the view.
+    /// What cluster-aware clients learn of the view.
     pub(super) topology: cluster::TopologyCache,
     pub(super) counters: DoorCounters,
     /// The clients' activity for `INFO`.
@@ -250,7 +250,7 @@ impl Door for Resp {
     fn view_changed(&mut self, view: Option<&View>) {
         self.backups_least = cluster::backups_least(view, cluster::KEYSPACE);
         if let Some(view) = view {
-            // The accepted table: a change that a client is told of is known to a majority then.
+            // The accepted table: a change that a client hears of is known to a majority then.
             self.common
                 .settings
                 .use_events(view.accepted.annex.key_events);

@@ -111,7 +111,7 @@ impl<'a> Encoder<'a> {
         self.bulk_end();
     }
 
-    /// The head of a string of so many bytes.
+    /// The head of a string of `length` bytes.
     pub fn bulk_head(&mut self, length: usize) {
         self.line(b'$', itoa::Buffer::new().format(length).as_bytes());
     }
@@ -180,7 +180,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The head of a part of a collection; so many items follow.
+    /// The head of a part of a collection; `items` follow.
     pub fn fields(&mut self, items: usize, part: Part) {
         match part {
             Part::Whole => self.map(items / 2),

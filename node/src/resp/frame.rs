@@ -229,7 +229,7 @@ impl Parser {
         (base, Ok(()))
     }
 
-    /// Drops the bytes of the present command, of which `available` are there. Returns how many
+    /// Drops those of the `available` bytes that belong to the present command. Returns how many
     /// were dropped.
     fn skip(&mut self, available: usize) -> usize {
         let mut gone = self.at.min(available);

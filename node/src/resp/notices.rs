@@ -1,5 +1,5 @@
 //! Messages about keys (`notify-keyspace-events`): what a client that subscribes to
-//! `__keyspace@0__:name` or `__keyevent@0__:expired` is told.
+//! `__keyspace@0__:name` or `__keyevent@0__:expired` gets.
 //!
 //! ```text
 //!   SUBSCRIBE __key.. ──> this thread follows the databases ──> Subscriber::subscribe
@@ -55,11 +55,11 @@ pub(super) fn database_of(name: &[u8]) -> Option<i64> {
 /// What a thread follows for messages about keys.
 #[derive(Debug)]
 pub(super) struct KeyNotices {
-    /// Of which life of this thread, and which subscription.
+    /// The life of this thread that it belongs to, and the subscription.
     following: Option<(u64, SubscriptionId)>,
-    /// All changes from now on are told.
+    /// All changes from now on come.
     ready: bool,
-    /// Clients that subscribe once all changes are told, and when the first of them waits no longer.
+    /// Clients that subscribe once all changes come, and when the first of them waits no longer.
     waiting: Vec<Rc<Connection>>,
     until: Time,
     /// Changes are followed until then, though nothing subscribes to them yet.
@@ -89,7 +89,7 @@ impl KeyNotices {
         (!self.waiting.is_empty()).then_some(self.until)
     }
 
-    /// So many changes are not told, or an unknown number.
+    /// `count` changes are missing, or an unknown number.
     fn lose(&mut self, count: Option<u64>) {
         let count = count.unwrap_or(1);
         self.lost = self.lost.saturating_add(count);
@@ -122,8 +122,8 @@ fn warn_of(count: u64) {
 }
 
 impl RespContext {
-    /// Whether this thread is told of all changes of keys, if the setting asks for messages of any.
-    /// If not, the connection is woken when it is, or at this time.
+    /// Whether this thread gets all changes of keys, if the setting asks for messages of any. If
+    /// not, the connection is woken when it does, or at `until`.
     pub(super) fn tells_keys(&mut self, connection: &Rc<Connection>, until: Time) -> bool {
         self.follow_keys(true);
         let tells = self.is_following();

@@ -104,7 +104,7 @@ impl Output {
         count
     }
 
-    /// So many bytes were written.
+    /// Drops `count` bytes, which were written.
     fn advance(&mut self, mut count: usize) {
         self.most = self.most.max(self.bytes.len());
         while count > 0 {

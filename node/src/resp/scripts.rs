@@ -45,7 +45,7 @@ const ABSENT_MAX: usize = 1_000;
 /// would have that of the keyspace.)
 const LOADED_MS: i64 = 3650 * 24 * 3600 * 1000;
 
-/// A microsecond of compiling is as much work as handling so many bytes of values.
+/// A microsecond of compiling is as much work as handling this many bytes of values.
 const WORK_PER_US: usize = 1_000;
 
 /// After this work of compiling, 1 ms, other clients have their turn.

@@ -59,7 +59,7 @@ const SPILL_AFTER: Duration = Duration::from_millis(100);
 /// Among the clients that have taken nothing for so long, the one that holds most is disconnected
 /// once it has taken nothing for `STALLED_MAX`.
 const SPILL_STILL: Duration = Duration::from_secs(1);
-/// What a client is told whose password does not even wait.
+/// The error that a client gets if its password may not even wait.
 const TOO_MANY_WAIT: &str = "ERR there were wrong passwords from this address, and too many other \
     passwords from it wait to be judged: connect again in some seconds";
 /// How often the thread looks for clients whose password is to be judged, and for clients that have

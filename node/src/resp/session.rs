@@ -380,7 +380,7 @@ impl Session {
         self.is_answered() && !self.paused && !self.subscriptions.is_subscriber()
     }
 
-    /// No more commands are taken. The client is told the reason, if there is one.
+    /// No more commands are taken. The client gets the reason, if there is one.
     pub(super) fn end(&mut self, why: Option<String>) {
         if let Some(why) = why {
             self.replies.answer(|e| e.error(&why));
@@ -388,7 +388,7 @@ impl Session {
         self.closing = true;
     }
 
-    /// The input is not the protocol: the client is told, and the connection is closed once
+    /// The input is not the protocol: the client gets the error, and the connection is closed once
     /// everything earlier is answered.
     pub(super) fn protocol_error(&mut self, text: &str) {
         self.replies.silent = self.client.mute == Mute::All;

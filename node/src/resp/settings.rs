@@ -26,7 +26,7 @@ const OTHER_FILES: i64 = 64;
 /// independent of the others.
 #[derive(Debug)]
 pub(crate) struct RespSettings {
-    /// Commands from so many microseconds on are slow. Negative: no command is.
+    /// Commands from this many microseconds on are slow. Negative: no command is.
     slow_us: AtomicI64,
     slow_entries: AtomicUsize,
     /// Entries of `ACL LOG`.
@@ -60,14 +60,14 @@ const CLASSES: [&str; 3] = ["normal", "slave", "pubsub"];
 pub(crate) struct OutputLimit {
     /// It is closed at once.
     pub(crate) hard: u64,
-    /// It is closed if so much has waited for longer than `soft_s`.
+    /// It is closed if this much has waited for longer than `soft_s`.
     pub(crate) soft: u64,
     soft_s: u64,
 }
 
 impl OutputLimit {
-    /// The limits of Redis: nothing for normal clients, which wait for their answers; replicas, of
-    /// which there are none here; and subscribers.
+    /// The limits of Redis: nothing for normal clients, which wait for their answers; replicas,
+    /// which do not exist here; and subscribers.
     const DEFAULTS: [Self; CLASSES.len()] = [
         Self::of(0, 0, 0),
         Self::of(256 << 20, 64 << 20, 60),
@@ -83,13 +83,13 @@ impl OutputLimit {
         self.hard == 0 && self.soft == 0
     }
 
-    /// Whether so much output is closed for at once.
+    /// Whether a client with `waiting` bytes of output is closed at once.
     pub(crate) const fn is_reached(&self, waiting: usize) -> bool {
         self.hard > 0 && waiting as u64 >= self.hard
     }
 
-    /// Whether a client is closed for which so much waits. It has exceeded the soft limit `since`
-    /// then.
+    /// Whether a client with `waiting` bytes of output is closed. It has exceeded the soft limit
+    /// since `since`.
     pub(crate) fn ends(&self, waiting: usize, since: &mut Option<Time>, now: Time) -> bool {
         if self.is_reached(waiting) {
             return true;

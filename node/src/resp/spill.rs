@@ -33,7 +33,7 @@ struct Thread {
 }
 
 impl Spill {
-    /// The share of a node with so much memory and so many data threads.
+    /// The share of a node with this memory and `threads` data threads.
     pub(crate) fn new(memory_bytes_max: usize, threads: usize) -> Self {
         Self {
             bytes_max: (memory_bytes_max / 4).min(SPILL_BYTES_MAX),
@@ -48,7 +48,7 @@ impl Spill {
         self.bytes_max
     }
 
-    /// Takes so many bytes of the share, if they are free.
+    /// Takes `bytes` of the share, if they are free.
     pub(super) fn take(&self, bytes: usize) -> bool {
         let more = |held: usize| {
             held.checked_add(bytes)

@@ -92,8 +92,8 @@ impl ClientStream {
                 }
             }
             if let Err(why) = tls.process_new_packets() {
-                // The client is told what is wrong, if its socket takes it: in its own words, if it
-                // speaks no TLS.
+                // The client gets the error, if its socket takes it: in its own words, if it speaks
+                // no TLS.
                 let _ = match why {
                     rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
                         Raw(&self.tcp).write(SPEAKS_TLS)

@@ -237,8 +237,8 @@ async fn a_pipeline_is_answered_in_order() {
     node.stop().await;
 }
 
-/// Regression: each group of commands whose answers might be large waited anew, so forty commands
-/// took 45 s.
+/// Regression: each group of commands whose answers might be large waited for itself, so forty
+/// commands took 45 s.
 #[tokio::test]
 async fn a_pipeline_to_partitions_without_a_primary_waits_once() {
     let park = Duration::from_secs(1);

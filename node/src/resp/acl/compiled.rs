@@ -70,8 +70,8 @@ impl Home<'_> {
     };
 }
 
-/// What a user lacks for a command. The later ones are told rather than the earlier ones: the user
-/// has more of what it needs.
+/// What a user lacks for a command. Of several reasons, the error names the latest in this order:
+/// the user has more of what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
     /// The right to run the command.
@@ -159,7 +159,7 @@ impl Compiled {
         self.selectors.iter().any(|s| s.is_home(home))
     }
 
-    /// Whether it is told what happens to keys of this database of the default keyspace, as a
+    /// Whether it gets messages about keys of this database of the default keyspace, as a
     /// subscriber to this channel, or to this pattern of channels.
     pub(crate) fn may_hear_of(&self, name: &[u8], pattern: bool, database: i64) -> bool {
         let hears = |s: &Judging| s.names(name, pattern) && s.hears_of(database);
@@ -250,7 +250,7 @@ impl Judging {
         self.names(name, pattern) && (self.keyspaces.is_none() || within())
     }
 
-    /// Only keys of the default keyspace are told of.
+    /// Only keys of the default keyspace have messages.
     fn hears_of(&self, database: i64) -> bool {
         self.is_home(Home {
             keyspace: DEFAULT_KEYSPACE,
@@ -294,7 +294,7 @@ impl Judging {
         let at_home = || self.is_home(home);
         // The time only decides whether a deadline is too far away.
         let Ok(request) = command::parse(spec, args, 0) else {
-            // Nothing is executed. What is wrong is told to those that may use the keys.
+            // Nothing is executed. Only users that may use the keys learn what is wrong.
             let names_keys = matches!(
                 spec.access,
                 Access::Keys(_) | Access::Pair(..) | Access::Depends(_)

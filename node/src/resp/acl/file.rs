@@ -43,7 +43,7 @@ pub(crate) fn load(path: &Path) -> Result<Access, String> {
 /// # Errors
 /// Each line that is wrong, with its number.
 pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
-    /// Mistakes that are told.
+    /// The most mistakes that are reported.
     const TOLD: usize = 16;
     let (mut users, mut wrong) = (BTreeMap::new(), Vec::new());
     for (line, number) in text.split(|byte| *byte == b'\n').zip(1..) {

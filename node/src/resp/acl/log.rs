@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 
 /// Entries that are kept at first. `CONFIG SET acllog-max-len` changes it.
 pub(crate) const ENTRIES_MAX: usize = 128;
-/// Refusals within so much time may be one entry.
+/// Refusals within this time may be one entry.
 const ALIKE_MS: u64 = 60_000;
 /// Entries that a refusal is compared with.
 const ALIKE_LOOKED_AT: usize = 10;
-/// Entries that are told if no number is given.
+/// Entries that `ACL LOG` shows if it names no number.
 pub(crate) const TOLD: usize = 10;
 
 /// The log.
@@ -97,7 +97,7 @@ struct AclLogEntry {
 }
 
 impl AclLog {
-    /// Keeps a refusal, and at most so many entries.
+    /// Keeps a refusal, and at most `most` entries.
     pub(crate) fn add(&mut self, unix_ms: u64, refusal: AclRefusal<'_>, most: usize) {
         let kept = |text: &[u8]| Bytes::copy_from_slice(&text[..text.len().min(OBJECT_BYTES_MAX)]);
         let (object, user) = (kept(refusal.object), kept(refusal.user));

@@ -1,4 +1,4 @@
-//! Passwords, of which only SHA-256 is kept.
+//! Passwords. Only their SHA-256 is kept.
 //!
 //! `#` and 64 digits are Redis's form: the hash of the password. The cluster's own form has a salt
 //! before it, 32 digits and a colon, so that the table does not show which users have the same

@@ -1,5 +1,5 @@
 //! Commands that Redis and its kin have and Doyen does not: rules of users may name them, so that
-//! an access list of Redis is read as it is, and clients are told what is missing.
+//! an access list of Redis is read as it is, and errors to clients name what is missing.
 
 /// Commands on types that Doyen does not have, by the name of the type.
 #[rustfmt::skip]

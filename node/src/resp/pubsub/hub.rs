@@ -248,7 +248,7 @@ impl Hub {
         self.clients.len()
     }
 
-    /// Whether there is room for a subscription with a name of so many bytes.
+    /// Whether there is room for a subscription with a name of `bytes`.
     pub(in crate::resp) fn has_room(&self, bytes: usize) -> bool {
         self.registry.bytes + bytes + SUBSCRIPTION_OVERHEAD <= self.names_max
     }

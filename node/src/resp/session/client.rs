@@ -247,7 +247,7 @@ impl SessionClient {
         self.user.grants(self.home_if_bound(context, queue))
     }
 
-    /// Whether this thread answers for so many keys of a script.
+    /// Whether this thread answers for the keys of a script: `keys` of its arguments.
     pub(crate) fn admits_keys(
         &self,
         context: &RespContext,
@@ -369,7 +369,7 @@ impl SessionClient {
         });
     }
 
-    /// The names with subscribers that this client is told of.
+    /// The names with subscribers that this client may see.
     pub(in crate::resp) fn names<'a>(
         &self,
         context: &'a RespContext,

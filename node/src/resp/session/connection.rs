@@ -216,7 +216,7 @@ impl Connection {
         false
     }
 
-    /// Whether it may read more now. If not, it is told to try again, and the pause is not counted
+    /// Whether it may read more now. If not, it is woken to try again, and the pause is not counted
     /// against it.
     pub(crate) fn may_read(&self, id: u64, now: Time) -> bool {
         let session = self.session.borrow();
@@ -322,7 +322,7 @@ impl Connection {
         if too_much { Took::TooMuch } else { Took::Well }
     }
 
-    /// Whether it is told what happens to keys of this database, as a subscriber to this name.
+    /// Whether it gets messages about keys of this database, as a subscriber to this name.
     pub(crate) fn may_hear_of(&self, name: &[u8], pattern: bool, database: i64) -> bool {
         let client = &self.session.borrow().client;
         client.free || client.user.may_hear_of(name, pattern, database)

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(crate) struct HeldCommand {
     cause: HeldCause,
-    /// How long it waits until this thread is told of all changes of keys.
+    /// How long it waits until this thread gets all changes of keys.
     pub(crate) until: Option<Time>,
     /// What the other members answered to its question.
     counted: Option<Counted>,

@@ -121,7 +121,7 @@ impl Subscriptions {
         counted.unwrap_or_default()
     }
 
-    /// How long the present command waits until this thread is told of all changes of keys.
+    /// How long the present command waits until this thread gets all changes of keys.
     pub(crate) fn take_until(&mut self) -> Option<Time> {
         self.0.as_mut().and_then(|s| s.held.until.take())
     }

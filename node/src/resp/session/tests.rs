@@ -204,11 +204,7 @@ fn commands_under_way_go_on_in_turns_while_there_is_too_little_room() {
     first.session.borrow_mut().replies.discharge();
     let mut ready = Vec::new();
     budget.ready().append_to(&mut ready);
-    assert_eq!(
-        ready,
-        [2, 3],
-        "waiting connections are told that it is gone"
-    );
+    assert_eq!(ready, [2, 3], "waiting connections hear that it is gone");
     assert!(!blocked(second) && !blocked(third), "there is room");
     budget.count_answers(0, 8 * large);
     assert!(

@@ -249,7 +249,7 @@ async fn a_change_of_rules_reaches_sessions_before_their_next_command() {
     );
     let why = error("ERR The 'default' user cannot be removed");
     assert_eq!(ask(&mut admin, "ACL DELUSER default").await, why);
-    // A user that removes itself is told so.
+    // A user that removes itself gets an error that says so.
     ask(&mut admin, "ACL SETUSER eve on nopass +@all").await;
     let mut eve = node.client().await;
     assert_eq!(ask(&mut eve, "AUTH eve x").await, ok());
@@ -424,7 +424,7 @@ async fn a_file_has_the_users_in_place_of_the_table() {
     std::fs::write(&path, "user al on nopass ~a +get\n").unwrap();
     assert_eq!(ask(&mut admin, "ACL LOAD").await, ok());
     let refused = error("NOPERM User al has no permissions to run the 'set' command");
-    // The other thread is told meanwhile.
+    // The other thread hears of it meanwhile.
     while ask(&mut al, "SET a 3").await == ok() {
         tokio::task::yield_now().await;
     }

@@ -330,7 +330,7 @@ async fn a_bound_user_hears_of_keys_of_its_own_database_alone() {
             "{line}"
         );
     }
-    // These may also be about other databases, and are told of the user's own alone.
+    // These may also be about other databases, and get messages about the user's own alone.
     let patterns = ["*", "__key*", "__keyspace@*__:*", "__keyevent@?__:s[e]t"];
     for pattern in patterns {
         ask(&mut bound, &format!("PSUBSCRIBE {pattern}")).await;

@@ -88,7 +88,7 @@ async fn a_hash_is_a_map_in_the_newer_protocol() {
     node.stop().await;
 }
 
-/// Writes a hash of so many fields, all with this value.
+/// Writes a hash with this number of `fields`, all with this value.
 async fn fill(client: &mut Client, key: &str, fields: usize, value: &str) {
     for first in (0..fields).step_by(1_000) {
         let mut words = vec!["HSET".to_owned(), key.to_owned()];

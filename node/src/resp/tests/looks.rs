@@ -40,7 +40,7 @@ async fn id(client: &mut Client) -> i64 {
     id
 }
 
-/// A node with so many threads, and clients at each of them.
+/// A node with `threads`, and clients at each of them.
 async fn node_and_clients(threads: usize, password: Option<&str>) -> (Node, Vec<Client>) {
     let node = Node::of_threads(threads, password, 20, limits());
     let mut clients = Vec::new();

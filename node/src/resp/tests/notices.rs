@@ -25,7 +25,7 @@ async fn next(client: &mut Client) -> String {
     }
 }
 
-/// Every line was compared with redis-server 7.0.15: what is told of each command.
+/// Every line was compared with redis-server 7.0.15: the messages about each command.
 #[tokio::test]
 async fn a_subscriber_is_told_of_keys_what_redis_tells() {
     let node = Node::of_threads(3, None, 10, limits());

@@ -457,7 +457,7 @@ fn large_memory() -> Limits {
     }
 }
 
-/// Publishes so many long messages, and waits for the replies.
+/// Publishes `count` long messages, and waits for the replies.
 async fn publish(publisher: &mut Talker, count: usize) {
     let command = format!("PUBLISH news {}", "x".repeat(LONG));
     for _ in 0..count {

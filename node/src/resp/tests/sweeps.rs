@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeSet;
 
-/// A view in which this node is alone and has so many partitions.
+/// A view in which this node is alone and has this number of `partitions`.
 fn divided(node: &Node, partitions: u16) -> View {
     let view = view(ME, node.resp, &node.clusters);
     let mut keyspace = view.installed.keyspaces[0].clone();

@@ -145,8 +145,8 @@ fn write(dir: &tempfile::TempDir, (certificate, key): &Pair) {
     std::fs::write(dir.path().join("key.pem"), key).unwrap();
 }
 
-/// Sends, and reads so many bytes. Both at once, as clients of long pipelines do, unless the client
-/// is to read only once all is sent.
+/// Sends, and reads `answer_len` bytes. Both at once, as clients of long pipelines do, unless the
+/// client is to read only once all is sent.
 async fn exchange(mut stream: TlsStream, sent: Vec<u8>, answer_len: usize) -> (TlsStream, Vec<u8>) {
     tokio::task::spawn_blocking(move || {
         stream.write_all(&sent).unwrap();
@@ -195,7 +195,7 @@ async fn both_ports_speak_tls_and_nothing_else() {
     let secured = Secured::start(None, None);
     let client = secured.client().await;
     for port in [secured.node.resp, secured.node.cluster] {
-        // It is told in words, not by bytes of an alert.
+        // It gets words, not the bytes of an alert.
         let told = raw(port, b"PING\r\n").await;
         assert!(told.starts_with("-ERR this port speaks TLS"), "{told}");
         // Bytes that look like the beginning of a handshake.

@@ -81,7 +81,7 @@ async fn the_system_asks_silent_clients_of_every_port_for_a_sign_of_life() {
     node.stop().await;
 }
 
-/// Waits until the server has closed so many clients, normal ones and subscribers.
+/// Waits until the server has closed the `wanted` numbers of normal clients and subscribers.
 async fn await_closed(node: &Node, wanted: (u64, u64)) {
     let until = std::time::Instant::now() + PATIENCE;
     loop {

@@ -318,7 +318,7 @@ impl Prepared {
 enum QueuedCommand {
     /// One step, answered in this shape.
     One(Shape),
-    /// So many steps, answered together.
+    /// This many steps, answered together.
     Many(Join, usize),
     /// A command that touches no key, by its place in the table.
     Other(Request, u16),

@@ -614,7 +614,7 @@ fn refusal(
     }
 }
 
-/// `ACL GETUSER`. What Redis does not know is told only where it restricts the user.
+/// `ACL GETUSER`. What Redis does not know is shown only where it restricts the user.
 fn encode_user(e: &mut Encoder<'_>, user: &User) {
     e.map(6 + usize::from(user.root.keyspaces.is_some()));
     e.bulk(b"flags");

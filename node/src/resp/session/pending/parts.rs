@@ -468,7 +468,7 @@ impl PartsReply {
     }
 
     /// Looks up the next digests of a `SCRIPT EXISTS`, once the outcomes of those before have come:
-    /// so many at a time that other clients can wait for them.
+    /// few enough at a time that other clients do not wait long.
     pub(crate) fn ask_for_next(&mut self, asker: &mut Asker<'_>) {
         for digest in self.asks_next().to_vec() {
             self.submit(asker, scripts::about(&digest, Action::Exists));

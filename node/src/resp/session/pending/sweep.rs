@@ -38,7 +38,7 @@ const CURSOR_BITS: u32 = 32;
 /// Partitions that a sweep has to ask.
 #[derive(Debug)]
 enum WantedPartitions<'a> {
-    /// At most so many, from this number on. `own`: only those that are led here.
+    /// At most `most`, from the number `first` on. `own`: only those that are led here.
     From { first: u32, most: usize, own: bool },
     /// The one with this slot.
     Slot(u16),

@@ -10,8 +10,8 @@
 //! ```
 //! The source is deleted last, so a crash leaves both names and never none. A copy has no such step.
 //! If the command fails, the target is deleted again if it still holds what this command stored. So
-//! of two clients that rename one key to different names, one gets it and the other is told that
-//! there is no such key. `NX` is decided at the target.
+//! of two clients that rename one key to different names, one gets it and the other gets the error
+//! that there is no such key. `NX` is decided at the target.
 
 use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
 use crate::resp::encode::Encoder;
