@@ -1,8 +1,8 @@
 //! The audit log: who changed something, or tried to, from where, and what came of it.
 //!
 //! An audit is an event of its node and a line in its log (target `doyen::audit`). Refused attempts
-//! are told once a minute for each network that they come from, with the number of the others, and
-//! have places of their own among the events: a flood of them pushes nothing else out.
+//! are reported once a minute for each network that they come from, with the number of the others,
+//! and have places of their own among the events: a flood of them pushes nothing else out.
 
 use crate::seldom::{A_MINUTE, Seldom, network};
 use doyen_gossip::agreement::Event;
@@ -11,8 +11,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Instant;
 
-/// Networks whose refused attempts are told apart. Of more, the one is forgotten whose line is the
-/// oldest.
+/// Networks whose refused attempts are counted apart. Of more, the one is forgotten whose line is
+/// the oldest.
 const NETWORKS_MAX: usize = 256;
 /// Longest text of a name or a request that strangers choose.
 const SHOWN_CHARS: usize = 200;

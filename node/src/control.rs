@@ -298,8 +298,8 @@ impl ControlHandle {
         self.ask(|answer| Command::Admin(request, answer)).await
     }
 
-    /// Continues without these members: the operator asserts that they are dead, and that they are
-    /// so many of the voters.
+    /// Continues without these members: the operator asserts that they are dead, and that `gone` of
+    /// the voters are among them.
     ///
     /// # Errors
     /// The control thread has ended.

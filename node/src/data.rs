@@ -130,7 +130,7 @@ pub struct DataStats {
     pub subscribers: u64,
     /// Clients with subscriptions that were disconnected because they took messages too slowly.
     pub subscribers_expelled: u64,
-    /// Changes of keys of which subscribers were not told, about.
+    /// Changes of keys that were not sent to subscribers, about.
     pub key_messages_lost: u64,
     /// Passes of the loop that worked for more than 20 ms.
     pub long_passes: u64,
@@ -395,8 +395,8 @@ impl DataHandle {
         self.0.nears.add(keyspace, map, near);
     }
 
-    /// Subscribes to changes: from now on, or after a bookmark. Returns once all of them are told.
-    /// With an interval, it is told about this often that it was told all.
+    /// Subscribes to changes: from now on, or after a bookmark. Returns once all changes come. With
+    /// `confirms`, the stream says about this often that it has sent all.
     pub(crate) fn subscribe(
         &self,
         filter: Filter,

@@ -93,7 +93,7 @@ pub enum Error {
          nodes at most) is above the limit: nothing happened; store less at once"
     )]
     TooLarge,
-    /// The operation does so much that others would wait for too long.
+    /// The operation is too much work: others would wait for too long.
     #[error(
         "it is too much work for one operation: nothing happened; split it into several smaller \
          ones"

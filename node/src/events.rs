@@ -1,5 +1,5 @@
 //! Events that this node has learned of. The last ones are kept, and each reader goes through them
-//! at its own pace: one that is too slow is told how many it has missed.
+//! at its own pace: one that is too slow hears how many it has missed.
 
 use crate::advice;
 use crate::audit::{Audit, Refusals};
@@ -168,7 +168,7 @@ impl EventLog {
     }
 }
 
-/// What a reader of [`Events`] is told.
+/// What a reader of [`Events`] gets.
 ///
 /// Example: [`Events`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl EventLog {
 pub enum ClusterEvent {
     /// An event.
     Event(LoggedEvent),
-    /// So many events are not kept any more: this reader was too slow, or they were before it.
+    /// This many events are not kept any more: this reader was too slow, or they were before it.
     Lagged(u64),
 }
 
@@ -184,8 +184,8 @@ pub enum ClusterEvent {
 /// [`Node::events`](crate::Node::events).
 ///
 /// A node keeps its last 1,024 events, and its last 512 steps of moves. A reader holds none of them
-/// back, so it costs no memory: if it is slower, it is told how many it has missed. It is a
-/// `futures` stream, too.
+/// back, so it costs no memory: if it is slower, it hears how many it has missed. It is a `futures`
+/// stream, too.
 ///
 /// ```no_run
 /// # async fn example(node: doyen::Node) {
@@ -240,7 +240,7 @@ impl Events {
         }
     }
 
-    /// The next event. `None`: the node was shut down, or it is a client, which is told none.
+    /// The next event. `None`: the node was shut down, or it is a client, which gets none.
     ///
     /// # Cancel safety
     /// Dropping the future loses no event, so this may stand in a `select!`.
@@ -424,7 +424,7 @@ mod tests {
             (&json[0]["kind"], &json[0]["severity"]),
             (&"note".into(), &"warning".into())
         );
-        // Steps of moves take the places of steps alone, and what is told stays in order.
+        // Steps of moves take the places of steps alone, and what readers get stays in order.
         let step = || Event::Moved {
             stage: Stage::Copying,
             count: 1,

@@ -1,12 +1,12 @@
 //! Limits guessing of passwords and tokens by address: guesses are slow, and the log reports them.
 //!
 //! After a wrong password, each further attempt of the same address waits before it is judged, and
-//! after each wrong one, all others of that address wait again. So many connections guess no faster
-//! than one. Right passwords wait too: otherwise a guesser would hang up on each answer that does
-//! not come at once. But a right one makes no other wait, so that a pool of clients whose address
-//! has a wrong one among them is let in soon. At the doors of RESP, passwords of an address are
-//! judged in their order, and few may wait, so that a client with the password is judged before its
-//! time to log in is over.
+//! after each wrong one, all others of that address wait again. With this, a hundred connections
+//! guess no faster than one. Right passwords wait too: otherwise a guesser would hang up on each
+//! answer that does not come at once. But a right one makes no other wait, so that a pool of
+//! clients whose address has a wrong one among them is let in soon. At the doors of RESP, passwords
+//! of an address are judged in their order, and few may wait, so that a client with the password is
+//! judged before its time to log in is over.
 
 use crate::seldom::{A_MINUTE, LeftOut, Seldom, network};
 use doyen_gossip::Time;
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(
             guesses.waits_until(now, from),
             Some(now + DELAY_FIRST),
-            "it begins anew"
+            "it begins again"
         );
         assert_eq!(guesses.failures(), 10);
     }

@@ -26,7 +26,7 @@ const OTHER_EVENTS: &[u8] = b"KEm";
 
 #[cfg_attr(
     not(feature = "resp"),
-    allow(dead_code, reason = "only Redis clients are told of keys")
+    allow(dead_code, reason = "only Redis clients get messages about keys")
 )]
 impl KeyEvents {
     /// The setting as a number.

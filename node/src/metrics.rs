@@ -482,7 +482,7 @@ impl Metrics {
         }
     }
 
-    /// HTTP clients have sent so many wrong tokens since the start.
+    /// HTTP clients have sent `count` wrong tokens since the start.
     #[cfg(feature = "http")]
     pub(crate) fn http_auth_failures(&self, count: u64) {
         self.http_auth_failures.store(count, Ordering::Relaxed);
@@ -1017,7 +1017,7 @@ mod tests {
         };
         assert_eq!(gauge(&told, "doyen_load_ratio of=work node=n1"), 1.0);
 
-        // The text has shown a time of a commit meanwhile. The host is told both.
+        // The text has shown a time of a commit meanwhile. The host gets both.
         assert!(shown(&metrics, None, false).contains("doyen_table_commit_seconds_count 2"));
         let told = report(&seen(Some(&table), false));
         let times = told.get("doyen_table_commit_seconds node=n1");

@@ -199,8 +199,7 @@ impl Node {
         Admin::new(control.clone(), shared.clone(), data.clone())
     }
 
-    /// Events from now on: members that join and leave, coordinators, losses. A client is told
-    /// none.
+    /// Events from now on: members that join and leave, coordinators, losses. A client gets none.
     #[must_use]
     pub fn events(&self) -> Events {
         self.0.control.events()
@@ -254,7 +253,7 @@ impl Node {
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has happened, except that
-    /// `doyen_data_pass_longest_seconds` begins anew.
+    /// `doyen_data_pass_longest_seconds` begins at 0 again.
     #[cfg(feature = "metrics")]
     pub async fn metrics_text(&self) -> Result<String, Error> {
         self.runs()?;

@@ -59,7 +59,7 @@ impl Losses {
         }
     }
 
-    /// So much more is lost.
+    /// `count` more are lost.
     pub(crate) const fn add(&mut self, count: u64) {
         self.untold = self.untold.saturating_add(count);
     }

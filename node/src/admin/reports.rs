@@ -67,7 +67,7 @@ impl Admin {
     /// // Later:
     /// let news = admin.table_since(seen).await?;
     /// if news.since.is_none() {
-    ///     println!("begin anew with the whole table {}.{}", news.term, news.version);
+    ///     println!("begin again with the whole table {}.{}", news.term, news.version);
     /// }
     /// for keyspace in &news.keyspaces {
     ///     println!("{}: {} partitions have changed", keyspace.name, keyspace.partitions.len());

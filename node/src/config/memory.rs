@@ -158,7 +158,7 @@ const STAT_V1: &str = "memory.stat";
 const HIERARCHICAL_V1: &str = "hierarchical_memory_limit";
 
 impl Memory {
-    /// The amount that the operator gave, or so many quarters of the bound.
+    /// The amount that the operator gave, or this many quarters of the bound.
     pub(super) fn resolve(said: Option<u64>, bound: Option<Bound>, quarters: u64) -> Self {
         // If the bound is unknown (not Linux), make a careful guess.
         let there = bound.as_ref().map_or(4 << 30, |bound| bound.bytes);

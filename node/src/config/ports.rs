@@ -101,7 +101,7 @@ impl PortsConfig {
         is_built("HTTP", "http", cfg!(feature = "http"), &door)
     }
 
-    /// Checks that what clients are told has a port.
+    /// Checks that there is a port for each address that clients get.
     fn told_to_clients(&self) -> Result<(), ConfigError> {
         let (resp, cluster) = (&self.advertise_resp, &self.advertise_resp_cluster);
         if self.resp.is_none() && resp.as_ref().is_some_and(|a| a.port.is_some()) {

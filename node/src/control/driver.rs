@@ -57,7 +57,7 @@ pub(super) struct ControlEnds {
     pub(super) counted: Arc<Counted>,
 }
 
-/// Runs until the node is told to stop.
+/// Runs until the node is asked to stop.
 pub(super) async fn run(
     options: ControlOptions,
     shared: Arc<Shared>,

@@ -62,7 +62,7 @@ impl Shared {
         }
     }
 
-    /// Whether this node's half of a split serves nothing (rule 13): clients are told at once.
+    /// Whether this node's half of a split serves nothing (rule 13): clients get an error at once.
     pub(crate) fn stop(&self, stopped: bool) {
         self.stopped.store(stopped, Ordering::Relaxed);
     }

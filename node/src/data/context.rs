@@ -57,7 +57,7 @@ pub(crate) struct Context<D: Door> {
     pub(super) audits: Vec<Audit>,
     pub(super) now: Time,
     pub(super) unix_ms: u64,
-    /// How far the clock of data is ahead of the machine's, of which `unix_ms` is a part.
+    /// How far the clock of data, which `unix_ms` shows, is ahead of the machine's.
     ahead: Duration,
     started: Time,
     /// The end of this node's lease at the last look.
@@ -80,7 +80,8 @@ pub(crate) struct Context<D: Door> {
 )]
 impl<D: Door> Context<D> {
     /// Submits an operation to the shard. Returns its token, and whether its outcome comes from
-    /// elsewhere. `waiter` makes its recipient, and is told whether the operation is a read.
+    /// elsewhere. `waiter` makes its recipient, and its argument says whether the operation is a
+    /// read.
     #[inline]
     pub(crate) fn submit(
         &mut self,
@@ -135,14 +136,13 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Asks the coordinator for the newest table. When it is here, the door is told with this
-    /// number (`Door::looked`).
+    /// Asks the coordinator for the newest table. When it is here, the door gets `asked`
+    /// (`Door::looked`).
     pub(crate) fn look_for_table(&mut self, asked: u64) {
         self.looking.push(asked);
     }
 
-    /// Lets the control thread run an errand. When it is done, the door is told with this number
-    /// (`Door::ran`).
+    /// Lets the control thread run an errand. When it is done, the door gets `asked` (`Door::ran`).
     pub(crate) fn run_errand(&mut self, asked: u64, errand: Errand) {
         self.errands.push((asked, errand));
     }

@@ -146,7 +146,7 @@ mod tests {
                 1
             )
         );
-        assert_eq!(passes.take(), Longest::default(), "each is told once");
+        assert_eq!(passes.take(), Longest::default(), "each is reported once");
         assert!(
             passes.is_disturbed(start + ms(134)) && !passes.is_disturbed(start + ms(135)),
             "the second waited for one, too"

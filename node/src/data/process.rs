@@ -64,7 +64,7 @@ impl ProcessMemory {
     /// Bytes in memory that do not belong to a file.
     fn read(&self) -> Option<u64> {
         let mut text = [0; 128];
-        // Read from the beginning each time: the system writes the text anew.
+        // Read from the beginning each time: the system writes the text for each read from there.
         let length = self.statm.as_ref()?.read_at(&mut text, 0).ok()?;
         pages(text.get(..length)?)?.checked_mul(self.page_bytes)
     }

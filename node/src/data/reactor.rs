@@ -110,7 +110,7 @@ impl<S: DoorSockets> Reactor<S> {
         })
     }
 
-    /// Runs until the thread is told to stop, or every handle is dropped.
+    /// Runs until the thread is asked to stop, or every handle is dropped.
     ///
     /// # Errors
     /// A socket is broken.
@@ -136,7 +136,7 @@ impl<S: DoorSockets> Reactor<S> {
         self.core.catch_up();
         self.sockets.run(&mut self.core.context, now);
         self.more |= self.core.pump();
-        // Clients first: they continue while the peers are told.
+        // Clients first: they continue while the peers get their messages.
         self.sockets.write(&mut self.core.context, now);
         self.more |= self.transmit(now)?;
         if self.core.context.door.is_empty() {

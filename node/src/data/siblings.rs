@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SiblingLine {
     member: MemberId,
-    /// Counts how often the line between these two began anew.
+    /// Counts how often the line between these two began again.
     round: u32,
 }
 
@@ -74,7 +74,7 @@ pub struct Siblings {
     others: Vec<Sibling>,
     /// The threads to wake, one bit for each.
     to_ring: u32,
-    /// A sibling may have become another member or begun a line anew.
+    /// A sibling may have become another member or begun a line again.
     unsettled: bool,
     /// From this many waiting bytes of calls on, the writer is congested.
     congested_bytes: usize,
@@ -343,7 +343,7 @@ impl Siblings {
         }
     }
 
-    /// Ends the line to another thread with everything in flight on it, and begins it anew.
+    /// Ends the line to another thread with everything in flight on it, and begins it again.
     pub fn break_line(&mut self, at: usize, handler: &mut impl LinkHandler) {
         let Some(other) = self.others.get_mut(at).filter(|o| o.connected) else {
             return;

@@ -9,7 +9,7 @@
 //! serves a copy. So a write beside a near cache costs no wake-up.
 //!
 //! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries
-//! send nothing more, and at last the subscriber is told that changes are missing.
+//! send nothing more, and at last the subscriber hears that changes are missing.
 
 use super::Message;
 use super::inbox::Inbox;
@@ -203,8 +203,8 @@ pub(super) struct AskedStream {
 /// See [`doyen_engine::Subscriber::subscribe`]. Some partition may have no primary for 5 s, or the
 /// thread has ended.
 ///
-/// With an interval, it is told about this often that it was told all ([`Told::Confirmed`]), and is
-/// not woken for a change alone.
+/// With `confirms`, the stream says about this often that it has sent all ([`Told::Confirmed`]),
+/// and does not wake for a change alone.
 pub(super) async fn subscribe(
     inbox: Arc<Inbox>,
     (filter, after): (Filter, Option<Bookmark>),
@@ -321,7 +321,7 @@ impl Streams {
         waking::answer(answer, mark.unwrap_or_default());
     }
 
-    /// What was followed is gone: nothing is told any more.
+    /// What was followed is gone: no changes come any more.
     pub(super) fn end(&mut self) {
         self.all
             .drain(..)

@@ -18,15 +18,15 @@ const WATCH: Duration = Duration::from_micros(20);
 const CALLER_WATCH: Duration = Duration::from_micros(15);
 /// Operations that come within this time are asked one after the other.
 const CLOSE: Duration = Duration::from_micros(150);
-/// After so many of them, the thread watches.
+/// After this many close operations, the thread watches.
 const CLOSE_MIN: u32 = 8;
-/// So many of them are forgotten if nothing came while it watched.
+/// This many close operations are forgotten if nothing came while it watched.
 const VAIN: u32 = 4;
 /// Looks between two looks at the clock.
 const LOOKS: u32 = 16;
 /// Passes in a row without a look at the sockets.
 const BLIND_MAX: u32 = 4;
-/// After so many watches in vain, a caller watches only seldom.
+/// After this many watches in vain, a caller watches only seldom.
 const VAIN_MAX: u32 = 4;
 const SELDOM: u32 = 64;
 

@@ -74,7 +74,7 @@ impl Rig {
         self.opened.notify_all();
     }
 
-    /// Waits until so many threads are held.
+    /// Waits until `threads` are held.
     pub(crate) async fn are_held(&self, threads: usize) {
         // The sender lives as long as this does.
         let _ = (self.held.subscribe())

@@ -3,7 +3,7 @@
 //!
 //! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node is
 //! asked in TLS. If it is on this machine and speaks no TLS, it is asked in the clear, as nodes
-//! listen there if they are told nothing else.
+//! listen there by default.
 
 pub use crate::net::identity::ports::Trusted;
 

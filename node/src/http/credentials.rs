@@ -195,7 +195,7 @@ impl Holder {
     }
 }
 
-/// `--http-token-file`: one token a line, all of which are taken.
+/// `--http-token-file`: one token a line. Each of them is accepted.
 #[derive(Debug)]
 pub(crate) struct TokenFile {
     path: PathBuf,

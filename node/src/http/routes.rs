@@ -20,7 +20,7 @@ use std::time::Duration;
 
 /// Largest body of a request.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
-/// Largest body for a keyspace: 4 MiB of splits, of which each byte may be written as five.
+/// Largest body for a keyspace: 4 MiB of splits, and each byte of them may be written as five.
 pub(super) const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// How long an answer may take: longer than any change.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
@@ -156,7 +156,7 @@ async fn not_too_long(request: Request, next: Next) -> Response {
     next.run(request).await
 }
 
-/// What a caller is told whose body exceeds this limit.
+/// The answer to a caller whose body exceeds this limit.
 pub(super) fn too_large(most: usize) -> String {
     format!("the body is too large: send at most {most} bytes")
 }

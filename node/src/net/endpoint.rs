@@ -39,7 +39,7 @@ pub const DATA_SOCKET_BYTES: usize = 4 << 20;
 const CONTROL_SOCKET_BYTES: usize = 1 << 20;
 /// Bytes of datagrams of a data connection that wait on either side: the last ones count.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// What a peer is told whose secret or certificate is no longer trusted.
+/// The reason that a peer gets if its secret or certificate is no longer trusted.
 pub(super) const UNTRUSTED: &str = "this node no longer trusts the peer's secret or certificate";
 /// Characters of a peer's reason that are quoted, at most.
 const REASON_CHARS_MAX: usize = 300;

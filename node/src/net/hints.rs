@@ -479,7 +479,7 @@ mod messages {
         ]
     }
 
-    /// A message with compressed parts of 14 bytes, each of which becomes 65,535 equal bytes. They
+    /// A message with `parts` compressed parts of 14 bytes. Each becomes 65,535 equal bytes. They
     /// decode as one fact after the other.
     pub(super) fn bomb(parts: usize) -> Vec<u8> {
         let part = [

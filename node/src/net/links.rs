@@ -61,7 +61,7 @@ const LIVED: Duration = Duration::from_secs(5);
 
 /// Receives the events of the data network.
 pub trait LinkHandler {
-    /// A connection of this version to this peer is up; both lanes begin anew. For each peer, this
+    /// A connection of this version to this peer is up; both lanes begin again. For each peer, this
     /// and `disconnected` alternate.
     fn connected(&mut self, peer: MemberId, version: u16);
     /// The connection is gone, with all that was in flight.

@@ -281,7 +281,7 @@ impl Peers {
         self.members.borrow().get(&id).map(|(address, _)| *address)
     }
 
-    /// This process became another member: every connection begins anew.
+    /// This process became another member: every connection begins again.
     pub fn reset(&self, me: MemberId) {
         self.me.set(me);
         for link in self.links.borrow().values().flatten() {

@@ -145,7 +145,7 @@ fn nth(flag: &'static str, first: SocketAddr, number: u8) -> Result<SocketAddr, 
     ))
 }
 
-/// Checks that no two of the ports that a node is told to open are the same. The system's own error
+/// Checks that no two of the ports that a node is to open are the same. The system's own error
 /// would name only the second one.
 fn own_ports(ports: &PortsConfig) -> Result<(), Error> {
     let threads = u16::from(ports.threads);

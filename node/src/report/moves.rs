@@ -101,7 +101,7 @@ pub struct DrainReport {
     pub member: String,
     /// Partitions that it still leads.
     pub leads: usize,
-    /// Partitions of which it still holds a copy, including those that it leads.
+    /// Partitions whose copy it still holds, including those that it leads.
     pub holds: usize,
     /// Why it makes no progress, if it makes none.
     #[serde(default)]

@@ -371,7 +371,7 @@ impl ClusterReport {
 }
 
 impl KeyspaceReport {
-    /// How many of the copies that it asks for have no place, because each of so many members holds
+    /// How many of the copies that it asks for have no place, because each of the `holders` holds
     /// at most one copy of a partition.
     #[must_use]
     pub fn copies_without_place(&self, holders: usize) -> usize {

@@ -435,7 +435,7 @@ mod tests {
         assert_eq!(
             (unknown.since, unknown.keyspaces[0].partitions.len()),
             (None, 16),
-            "what is not known any more is told whole"
+            "what is not known any more comes whole"
         );
 
         // A split, and a keyspace that is dropped.

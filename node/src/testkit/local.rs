@@ -258,8 +258,8 @@ impl Local {
     /// time by which they are given, and what is built on these. Clocks of members do not move, so
     /// no member looks silent and no lease of a member ends.
     ///
-    /// When this returns, no node answers with a key whose deadline has passed. Listeners are told
-    /// of those keys soon after. A paused node follows when it is resumed.
+    /// When this returns, no node answers with a key whose deadline has passed. Listeners hear of
+    /// those keys soon after. A paused node follows when it is resumed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the clock has moved, and a node may not know it yet.

@@ -281,7 +281,7 @@ async fn an_old_value_is_served_while_it_is_loaded_anew_or_cannot_be() {
     stale.insert(&1, &10).await.expect("written");
     // Once it is stale, a read returns it at once and has it loaded in the background.
     let load = || async move { value(11).await };
-    until("it is loaded anew", async || {
+    until("it is loaded again", async || {
         stale.get_or_load(&1, load).await.expect("served") == 11
     })
     .await;
@@ -402,7 +402,7 @@ async fn tags_and_absence_are_remembered_and_other_schemas_are_loaded_anew() {
         there.find_or_load(&key, found).await,
         Ok(Some("a page".into()))
     );
-    // Another version of the program loads anew what it cannot read.
+    // Another version of the program loads again what it cannot read.
     let next = one.cache::<(String, u64), u64>("pages").schema("page", 2);
     let next = next.await.expect("a cache");
     assert_eq!(next.get(&key).await, Ok(None));

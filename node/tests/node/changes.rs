@@ -1,4 +1,4 @@
-//! Subscribers of maps are told every change in order, over a failover and at clients, too.
+//! Subscribers of maps get every change in order, over a failover and at clients, too.
 
 use crate::embedded::{node_with, safe};
 use doyen::{

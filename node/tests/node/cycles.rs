@@ -129,7 +129,7 @@ async fn loads_of_two_callers_that_wait_for_each_other_fail_at_once() {
                     cache.get_or_load(&own, load).await
                 })
             });
-        // At least one is told of the cycle. The other one may be loaded then, by its own loader.
+        // At least one hears of the cycle. The other one may be loaded then, by its own loader.
         let mut told = 0;
         for one in crossing {
             if let Err(why) = one.await.expect("it runs") {
@@ -165,7 +165,7 @@ async fn loads_of_two_processes_that_wait_for_each_other_fail_at_once() {
         "{}",
         String::from_utf8_lossy(&other.stdout)
     );
-    // Each asks for the other's key by a loader that asks back, so both are told.
+    // Each asks for the other's key by a loader that asks back, so both hear of the cycle.
     let why = why.expect_err("it cannot be loaded");
     let keys = cycle(&why);
     assert!(

@@ -14,7 +14,7 @@ type Tested = Result<(), Box<dyn std::error::Error>>;
 const PATIENCE: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(80);
 
-/// Waits until a map has no more than so many entries.
+/// Waits until a map has at most `most` entries.
 async fn holds(map: &Map<u64, String>, most: usize) -> Result<usize, Error> {
     let looking = async {
         loop {

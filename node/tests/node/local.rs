@@ -16,7 +16,7 @@ async fn map(node: &Node) -> Result<Map<u64, String>, Error> {
     node.map("notes").await
 }
 
-/// Waits until a node sees so many members.
+/// Waits until a node sees this many members.
 async fn sees(node: &Node, members: usize) {
     let looking = async {
         while !(node.status().await).is_ok_and(|s| live(&s) == members) {
@@ -256,7 +256,7 @@ async fn deadlines_pass_on_all_nodes_at_once_and_no_member_looks_silent(cluster:
             assert_eq!(notes.get(&(100 + id)).await?.as_deref(), Some("long"));
         }
     }
-    // What expired is told.
+    // The subscriber hears what expired.
     let mut expired = 0;
     while expired < 64 {
         let change = tokio::time::timeout(PATIENCE, changes.next()).await?;

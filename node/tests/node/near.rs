@@ -29,7 +29,8 @@ async fn copies_serve_reads_until_their_keys_change() {
         assert_eq!(near.get("tea").await, Ok(Some(1)));
         assert_eq!(near.get("milk").await, Ok(None), "absence is known, too");
     }
-    // If the insert of "tea" is told only after its first read, its copy is dropped, and read anew.
+    // If the insert of "tea" is heard of only after its first read, its copy is dropped, and read
+    // again.
     let stats = near.stats();
     assert_eq!(stats.hits + stats.misses, 200, "{stats:?}");
     assert!((2..=4).contains(&stats.misses), "{stats:?}");

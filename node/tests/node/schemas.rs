@@ -108,7 +108,7 @@ async fn a_value_of_another_schema_is_an_error_or_counts_as_absent() {
         matches!(elsewhere, Err(Error::CrossPartition)),
         "{elsewhere:?}"
     );
-    // A subscriber is told of it as its map reads it.
+    // A subscriber gets it as its map reads it.
     let mut told = lenient.subscribe().await.expect("it begins");
     old.insert("c", &7).await.expect("written");
     let change = told.next().await.expect("it goes on").expect("a change");

@@ -59,7 +59,7 @@ async fn figures_of_operations_reach_the_recorder_of_the_program_and_the_text() 
     assert!(matches!(one.report_metrics().await, Err(Error::Closed)));
 }
 
-/// Keys of which each of two nodes leads some.
+/// Keys. Each of two nodes leads some.
 const KEYS: u64 = 32;
 
 #[tokio::test]

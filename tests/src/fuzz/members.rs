@@ -371,7 +371,7 @@ impl Members {
                     proposal: planner::propose(&table, &loads),
                 }),
                 Output::Expelled | Output::Left => {
-                    // The member acts like a process that starts anew, but keeps its id.
+                    // The member acts like a process that starts again, but keeps its id.
                     self.members[place] = Agreement::new(config(place), self.now);
                     self.tables[place] = None;
                 }

@@ -46,7 +46,7 @@ pub const SECRET_BYTES: usize = 32;
 pub const PHRASE_BYTES_MIN: usize = 16;
 /// Lines of a file, at most.
 pub const LINES_MAX: usize = 8;
-/// A secret of 32 bytes has at least so many different ones, or it is not random.
+/// A secret of 32 bytes has at least this many different ones, or it is not random.
 const DIFFERENT_MIN: usize = SECRET_BYTES / 2;
 /// Bytes of a line, at most. More than this is no secret, but another file.
 const LINE_BYTES_MAX: usize = 4 << 10;

@@ -517,7 +517,7 @@ fn a_file_is_read_again_and_what_is_wrong_is_not_used() {
         write(wrong);
         assert!(node.is_stale());
         let failed = node.certificate().reloads_failed;
-        assert!(failed > 0 && !node.is_stale(), "it is told once");
+        assert!(failed > 0 && !node.is_stale(), "it is reported once");
         assert!(node.trusts(&evidence));
         connect((&member(&[1], "b"), false), &node).unwrap();
     }

@@ -507,7 +507,7 @@ fn the_level_of_a_process_is_reported_before_its_messages() {
     });
 }
 
-/// The connection would be closed and made anew for ever.
+/// The connection would be closed and made again for ever.
 #[test]
 fn unknown_messages_of_a_newer_program_are_dropped_alone() {
     run(async {

@@ -860,7 +860,7 @@ fn possible_histories_are_accepted() {
             ],
         ),
         (
-            "a pipeline of which only the end happens",
+            "a pipeline, and only its end happens",
             &[
                 waiting(1, 1, 9, set("a")),
                 by(1, 2, 8, Append(b"x".to_vec()), Int(1)),

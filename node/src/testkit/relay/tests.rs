@@ -1,6 +1,6 @@
 //! Tests over real sockets of this machine: what arrives, and from where. Time is not measured.
 //! After a datagram that must not arrive, the test sends one that must, and links keep their order
-//! unless they are told otherwise.
+//! unless the test says otherwise.
 
 use super::*;
 use std::net::UdpSocket;
