@@ -143,8 +143,7 @@ pub(super) struct Credentials {
     /// File with the operator's or the members' secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// File with an HTTP token, of which the first line is sent (or DOYEN_HTTP_TOKEN_FILE). It wins
-    /// over a secret
+    /// File with an HTTP token in its first line (or DOYEN_HTTP_TOKEN_FILE). It wins over a secret
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
     /// PEM file: the authority of the nodes' HTTP certificates (or DOYEN_HTTP_CA). Without it, they

@@ -1,4 +1,4 @@
-//! `doyen run`: runs one node until it is told to leave.
+//! `doyen run`: runs one node until it is asked to leave.
 
 mod limits;
 mod phrases;

@@ -106,7 +106,7 @@ struct Looks(VecDeque<(Instant, u64)>);
 impl Looks {
     /// Bytes a second over the measured time; `None` at the first request.
     fn rate(&mut self, now: Instant, left: u64) -> Option<u64> {
-        // More bytes are left than before: another move began, so measure anew.
+        // More bytes are left than before: another move began, so measure from here.
         if self.0.back().is_some_and(|(_, before)| left > *before) {
             self.0.clear();
         }
@@ -340,7 +340,7 @@ mod tests {
             Some((500 - 100) / 20),
             "the oldest that is needed stays"
         );
-        assert_eq!(at(31, 5000), None, "it begins anew");
+        assert_eq!(at(31, 5000), None, "it begins again");
         assert_eq!(at(32, 4000), Some(1000));
     }
 }

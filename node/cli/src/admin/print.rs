@@ -622,7 +622,7 @@ fn clip(line: &str, columns: usize) -> String {
         .collect()
 }
 
-/// What so much filled memory means for a member, with these keyspaces.
+/// What `percent` of filled memory means for a member, with these keyspaces.
 fn when_filled(percent: u8, keyspaces: &[KeyspaceReport]) -> String {
     if percent < FULL {
         return consequence(percent).to_owned();

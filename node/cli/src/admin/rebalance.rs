@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// A plan of more steps is told by kinds of steps.
+/// A plan of more steps is shown by kinds of steps.
 const STEPS_SHOWN: usize = 40;
 
 /// Shows what would move, applies a plan, or controls automatic moves.

@@ -106,7 +106,7 @@ impl Follower {
                         let count = changes.unwrap_or(u64::from(u32::MAX));
                         followed.missed += count;
                         book.borrow().say(format_args!(
-                            "  the subscriber is told that changes are missing: {changes:?}"
+                            "  the subscriber hears that changes are missing: {changes:?}"
                         ));
                     }
                     _ => {}

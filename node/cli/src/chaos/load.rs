@@ -181,7 +181,7 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
         let outcome = asker.ask(&place, &call).await;
         let excused = excused || asker.is_excused(&common.book);
         let answered = matches!(outcome, LoadOutcome::Answered(_));
-        // A string is told with its value.
+        // Subscribers get strings with their values.
         if answered
             && place.hash().is_none()
             && let Call::Set(value) | Call::GetSet(value) = &call

@@ -23,8 +23,8 @@ keys: lost, an acknowledged write is gone; stale, an overwritten value was read;
       undecided, too many orders to try them all; unread, no answer in the end
 subscriber: told, changes that came; missed, said to be missing; untold, acknowledged and not told;
       twice, told again
-near cache: reads, of which copies in the process; old, less than was acknowledged before its bound
-locks: grants, of which some were lost before they were given back; fenced, late writes of former
+near cache: reads; copies, those in the process; old, less than was acknowledged before its bound
+locks: grants; lost, before they were given back; fenced, late writes of former
       holders that were refused; broken, promises that did not hold: too many holders, a token that
       did not grow, a grant lost too early, a wrong outcome of a fenced write, a lock that is stuck";
 
@@ -194,7 +194,7 @@ impl ChaosReport {
         self.faults.iter().filter(|f| !f.cut_short).count()
     }
 
-    /// The violations that are told in full.
+    /// The violations that are printed in full.
     pub(super) fn told_in_full(&self) -> impl Iterator<Item = &String> {
         self.violations.iter().chain(&self.locks.violations)
     }

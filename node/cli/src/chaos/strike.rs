@@ -12,7 +12,7 @@ use std::time::Instant;
 /// whether the fault lasted its full time.
 ///
 /// # Errors
-/// A node does not do what it is told, or ends by itself.
+/// A node does not obey, or ends by itself.
 pub(super) async fn strike(
     episode: &Episode,
     aim: &Aim,

@@ -49,7 +49,7 @@ impl DemoLane {
         }
     }
 
-    /// Writes and reads until it is told to stop.
+    /// Writes and reads until it is asked to stop.
     pub(super) async fn run(mut self) -> Self {
         while self.scene.borrow().under_load {
             self.write().await;

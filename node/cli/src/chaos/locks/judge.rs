@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Violations that are told in full, at most.
+/// The most violations that are printed in full.
 const TOLD_MAX: usize = 5;
 
 /// What callers saw of one lock or semaphore. Times count from the beginning of the run.
