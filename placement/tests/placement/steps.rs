@@ -509,8 +509,8 @@ fn partitions_that_only_dead_members_held_begin_anew_if_the_keyspace_says_so() {
         let next = planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]));
         check_step(&table, &next);
         assert_eq!(next.member(id(1)).is_some(), kept);
-        let anew = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
-        assert_eq!(anew, if kept { 0 } else { 32 });
+        let begun = partitions(&next).filter(|(_, p)| p.lineage.0 == 2).count();
+        assert_eq!(begun, if kept { 0 } else { 32 });
         let given_up = planner::reset(&next, id(1));
         check_step(&next, &given_up);
         assert!(given_up.member(id(1)).is_none());
@@ -540,8 +540,8 @@ fn partitions_of_silent_members_begin_anew_only_if_given_up() {
     }];
     let half = planner::begin_anew(&silent, |_, p| p.id.0 < 32);
     check_step(&silent, &half);
-    let anew = |table: &Table| partitions(table).filter(|(_, p)| p.lineage.0 == 2).count();
-    assert_eq!((anew(&half), planner::lost(&half).count()), (16, 16));
+    let begun = |table: &Table| partitions(table).filter(|(_, p)| p.lineage.0 == 2).count();
+    assert_eq!((begun(&half), planner::lost(&half).count()), (16, 16));
     assert!(half.member(id(1)).is_some(), "it still holds the others");
     assert_eq!(
         half.settings.balancing.held.len(),
@@ -552,7 +552,7 @@ fn partitions_of_silent_members_begin_anew_only_if_given_up() {
     check_step(&half, &back);
     let all = planner::begin_anew(&half, |_, _| true);
     check_step(&half, &all);
-    assert_eq!((anew(&all), all.member(id(1)).is_none()), (32, true));
+    assert_eq!((begun(&all), all.member(id(1)).is_none()), (32, true));
 }
 
 #[test]
