@@ -45,7 +45,7 @@ doyen_placement::mutants! {
     RETIRES_EARLY = ("retires-early", "idempotence"),
     /// Accepts operations of processes that are no members, and whose outcomes no copy keeps.
     TAKES_STRANGERS = ("takes-strangers", "idempotence"),
-    /// A learner that begins anew keeps the outcomes of operations that were undone.
+    /// A learner that begins again keeps the outcomes of operations that were undone.
     KEEPS_OUTCOMES = ("keeps-outcomes", "idempotence"),
     /// An operation counts as not applied though it was sent before a refused one.
     REFUSED_UNAPPLIED = ("refused-unapplied", "unknown outcomes"),

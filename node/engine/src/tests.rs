@@ -1312,7 +1312,7 @@ fn a_learner_catches_up_under_writes_and_is_admitted_with_equal_contents() {
 }
 
 /// Simulation seeds 2517 and 4784: with a short tail, the log that a learner needs besides its
-/// snapshot was trimmed during the snapshot, which began anew every few writes.
+/// snapshot was trimmed during the snapshot, which began again every few writes.
 #[test]
 fn a_learner_gets_in_under_writes_however_short_the_tail_is() {
     let mut w = World::new(25, 3, |_| vec![1, 2]);

@@ -68,7 +68,7 @@ pub type ClaimId = [u8; 16];
 pub struct Times {
     /// It is fresh for so long.
     pub fresh: Duration,
-    /// Then it is served for so long, while a caller loads it anew.
+    /// Then it is served for this long, while a caller loads it again.
     pub stale: Duration,
     /// Then it is kept for so long, for the case that it cannot be loaded.
     pub kept: Duration,
@@ -81,7 +81,7 @@ pub enum Freshness {
     Absent,
     /// It is fresh for so long.
     Fresh(Duration),
-    /// It may be served, and should be loaded anew.
+    /// It may be served, and should be loaded again.
     Stale,
     /// It may be served only if it cannot be loaded.
     Kept,

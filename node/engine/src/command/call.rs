@@ -38,7 +38,7 @@ impl Arguments for &[Bytes] {
     }
 }
 
-/// A command that was found in a table, and that takes so many arguments.
+/// A command that was found in a table, with arguments whose number is already checked.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
     /// The command's name in the table.

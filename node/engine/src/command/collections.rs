@@ -25,7 +25,7 @@ const MATCHING_WORK: usize = 8 << 20;
 /// If no more than this part of a table is drawn, fields are drawn one by one.
 const DRAWN_PART: usize = 4;
 
-/// A random field is one of so many behind a random place: gaps between places are uneven.
+/// A random field is one of this many behind a random place: gaps between places are uneven.
 const NEIGHBOURS: usize = 16;
 
 /// Rows that are looked at for one that is not overdue.
@@ -56,9 +56,9 @@ pub(super) fn has<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Don
     (Some(Outcome::Int(i64::from(found.is_some()))), Edit::None)
 }
 
-/// So many random fields, with (1) or without their values, drawn from this seed. A negative number
-/// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
-/// or `Nil`: the key is absent
+/// Random fields. The numbers: how many, with (1) or without their values, and the seed. A negative
+/// number of fields draws a field again and again; a number that is not negative, each field at
+/// most once. → `Many`, or `Nil`: the key is absent
 pub(super) fn random<'a>(inputs: &'a Inputs, view: View<'a>, cx: &RunContext) -> Done<'a> {
     let [wanted, with_values, seed] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
@@ -127,8 +127,8 @@ pub(super) fn draw<'a>(
     }
 }
 
-/// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
-/// `Keys`
+/// Fields from a place on that match a pattern. The numbers: the place, about how many, and with
+/// (1) or without their values. → `Keys`
 pub(super) fn scan<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Done<'a> {
     let [cursor, wanted, with_values] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
@@ -236,7 +236,7 @@ pub(super) fn rest(c: Call<'_>, from: usize) -> Bytes {
     packed(c.args_from(from))
 }
 
-/// A call of a procedure that draws so many fields, with or without their values.
+/// A call of a procedure that draws `wanted` fields, with or without their values.
 pub(super) fn drawing(procedure: &'static Procedure, wanted: i64, values: bool) -> Action {
     Action::call(procedure, &[wanted, i64::from(values), seed()], Vec::new())
 }

@@ -33,7 +33,7 @@ pub struct Description<P> {
     pub name: &'static str,
     /// The Redis version that it came with.
     pub since: &'static str,
-    /// How many arguments it takes, its name among them; negative: at least so many.
+    /// How many arguments it takes, its name among them; negative: at least its absolute value.
     pub arity: i64,
     /// What `COMMAND` says of it, in words.
     pub(super) flags: &'static str,
@@ -113,7 +113,7 @@ impl<P> Description<P> {
         call::container_of(self.name)
     }
 
-    /// Whether it takes so many arguments, its name among them.
+    /// Whether it takes `args` arguments, its name among them.
     #[must_use]
     pub fn takes(&self, args: usize) -> bool {
         let arity = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);

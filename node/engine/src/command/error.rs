@@ -36,7 +36,7 @@ pub const NOT_A_FLOAT: &str = "ERR value is not a valid float";
 /// How many bytes of a caller's words are shown.
 const SHOWN_BYTES: usize = 128;
 
-/// A command does not take so many arguments.
+/// A command does not take this number of arguments.
 #[must_use]
 pub fn wrong_arity(name: &str) -> ErrorText {
     format!("ERR wrong number of arguments for '{name}' command").into()
@@ -44,7 +44,7 @@ pub fn wrong_arity(name: &str) -> ErrorText {
 
 /// There is no such command.
 pub(super) fn unknown_command(args: &dyn Arguments) -> ErrorText {
-    // Redis shows so much of the name, and of the arguments together.
+    // Redis shows `SHOWN_BYTES` of the name, and as many of the arguments together.
     let mut list = String::new();
     for at in 1..args.len() {
         if list.len() >= SHOWN_BYTES {

@@ -411,7 +411,7 @@ impl Action {
         matches!(self, Self::Call(call) if call.is_joint())
     }
 
-    /// What subscribers are told of it.
+    /// What messages to subscribers say of it.
     pub(crate) const fn by(&self) -> By {
         match self {
             Self::Set {

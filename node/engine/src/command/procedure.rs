@@ -33,7 +33,7 @@ pub(crate) struct Procedure {
     pub(crate) name: &'static str,
     /// What its key must hold, if it exists.
     pub(crate) kind: Kind,
-    /// The name of the event that subscribers of Redis are told of its writes, if it has one.
+    /// The name of the event by which subscribers of Redis hear of its writes, if it has one.
     pub(crate) event: Option<&'static str>,
     /// How many numbers and how many runs of bytes it takes.
     pub(crate) takes: (usize, usize),
@@ -148,7 +148,7 @@ pub(crate) struct Joint {
     pub(crate) number: u16,
     /// Its name, for people.
     pub(crate) name: &'static str,
-    /// The name of the event that subscribers of Redis are told of its writes.
+    /// The name of the event by which subscribers of Redis hear of its writes.
     pub(crate) event: &'static str,
     /// The same for writes of further keys, if that is another one.
     pub(crate) event_of_others: Option<&'static str>,
@@ -158,8 +158,8 @@ pub(crate) struct Joint {
     pub(crate) level: u16,
     /// How many numbers it takes.
     pub(crate) numbers: usize,
-    /// Which of so many runs of bytes are its further keys: each so many places after the one
-    /// before, beginning with the first. `None`: it takes no such number of runs.
+    /// Given the number of byte inputs: which of them are further keys, as a range and a step.
+    /// `None`: it takes no such number of byte inputs.
     pub(crate) others: fn(usize) -> Option<(Range<usize>, usize)>,
     /// The map of its further keys, if its first key is in this one.
     pub(crate) map: fn(&Inputs, MapId) -> MapId,
@@ -215,7 +215,7 @@ impl Called {
         }
     }
 
-    /// The name of the event that subscribers of Redis are told of its writes.
+    /// The name of the event by which subscribers of Redis hear of its writes.
     pub(crate) const fn event(self) -> Option<&'static str> {
         match self {
             Self::One(procedure) => procedure.event,
@@ -315,7 +315,7 @@ impl PartialEq for ProcedureCall {
 }
 
 impl ProcedureCall {
-    /// A call with these inputs, if so many are taken.
+    /// A call with these inputs, if it takes their number.
     pub(crate) fn new(
         called: impl Into<Called>,
         numbers: &[i64],

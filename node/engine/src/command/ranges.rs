@@ -206,8 +206,8 @@ fn place_of_bit(offset: i64) -> (usize, u8) {
     (offset / 8, 0x80 >> (offset % 8))
 }
 
-/// The places that a range names in a string of so many, the last one included. Negative places
-/// count from the end. `None`: it names none.
+/// The places that a range names in a string of `length` places, the last one included. Negative
+/// places count from the end. `None`: it names none.
 fn within(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
     if first < 0 && last < 0 && first > last {
         return None;
@@ -227,7 +227,7 @@ fn clamped(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
     (range.0 <= range.1).then_some(range)
 }
 
-/// Which places a range names in a string of so many.
+/// Which places a range names in a string of a length.
 type Places = fn(usize, (i64, i64)) -> Option<(usize, usize)>;
 
 /// The same for bits. `unit` says whether the range is in bytes (0) or in bits, and `of` which

@@ -361,7 +361,7 @@ impl<'a> Rows<'a> {
         } else {
             Entry::of_unfinished(kind, &key, born)
         };
-        // First: subscribers are told of a table before its rows.
+        // First: subscribers get a table before its rows.
         let table = Effect::Put {
             map,
             entry: table,

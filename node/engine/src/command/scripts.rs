@@ -62,7 +62,7 @@ pub(crate) struct Spent {
 
 #[cfg(feature = "scripts")]
 impl Spent {
-    /// Nothing yet. A message goes to so many data threads.
+    /// Nothing yet. A message goes to `hearers` data threads.
     pub(crate) fn new(hearers: usize) -> Self {
         Self {
             hearers,
@@ -163,7 +163,7 @@ mod running {
     const TOGETHER: &str = "ERR the scripts of the transaction ran too long together: this one \
         changed nothing; send fewer in one transaction";
 
-    /// Refusals of one operation that are told.
+    /// The most refusals of one operation that its outcome has.
     const REFUSED_MAX: usize = 16;
     /// Callers whose grants are kept, and the most bytes of one that is kept.
     const KNOWN_MAX: usize = 64;

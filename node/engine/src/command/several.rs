@@ -268,7 +268,7 @@ fn set_all_with(c: Call<'_>) -> Parsed {
 /// Most keys of one command, as of one transaction.
 const KEYS_MAX: usize = crate::command::operation::TRANSACTION_STEPS_MAX;
 
-/// Whether one command may name so many keys.
+/// Whether one command may name `count` keys.
 ///
 /// # Errors
 /// They are too many.
@@ -279,7 +279,7 @@ pub(super) fn check_count(count: usize) -> Result<(), ErrorText> {
     Ok(())
 }
 
-/// Sets so many keys. The argument at this place is the first.
+/// Sets `count` keys. The argument at `first` is the first.
 fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
     check_count(count)?;
     let (condition, expiry) = how;

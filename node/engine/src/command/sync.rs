@@ -24,8 +24,8 @@
 //! The number of permits comes with each call, and each call is judged by its own number. If calls
 //! disagree, nothing is taken away: a call with a smaller number waits until there are fewer
 //! holders than that, and a call with a larger number may make more of them. Calls of
-//! [`acquire_same`] have to agree: as long as one of them holds or waits, a call with another number
-//! is told that number, and changes nothing.
+//! [`acquire_same`] have to agree: as long as one of them holds or waits, a call with another
+//! number gets that number as its answer, and changes nothing.
 //!
 //! # Fencing tokens
 //! Each grant has a *fencing token*: a number above those of all earlier grants of the key. A
@@ -37,10 +37,10 @@
 //! expired in between, and over failovers, moves, splits, merges and resets of partitions. That is
 //! why nothing is kept of a released lock.
 //!
-//! Tokens begin anew with a new cluster (nothing is on disk) and with a keyspace that was dropped
-//! and created again, and may repeat after an operator's `recover`, which forgets what only dead
-//! members knew. And if one transaction acquires a lock, deletes its key and acquires the lock
-//! again, both grants are one write and have the same token.
+//! Tokens begin at the first one again with a new cluster (nothing is on disk) and with a keyspace
+//! that was dropped and created again, and may repeat after an operator's `recover`, which forgets
+//! what only dead members knew. And if one transaction acquires a lock, deletes its key and
+//! acquires the lock again, both grants are one write and have the same token.
 //!
 //! # Clocks
 //! Everything is decided by the *partition's clock* (`clock.rs`), by which all keys expire. The
@@ -179,10 +179,10 @@ impl Permits {
     }
 }
 
-/// Asks for a permit, for so many milliseconds. If there is none, the owner gets a place in line,
-/// which it keeps for `wait_ms` after each time that it asks; with 0 it gets none, and keeps one
-/// that it has as it is. A holder that asks gets the same token, and its permit lasts for `ttl_ms`
-/// from now, or longer if it was to last longer. → [`read_acquired`]
+/// Asks for a permit, for `ttl_ms`. If there is none, the owner gets a place in line, which it
+/// keeps for `wait_ms` after each time that it asks; with 0 it gets none, and keeps one that it has
+/// as it is. A holder that asks gets the same token, and its permit lasts for `ttl_ms` from now, or
+/// longer if it was to last longer. → [`read_acquired`]
 #[must_use]
 pub fn acquire(owner: Owner, permits: Permits, ttl_ms: u64, wait_ms: u64) -> Action {
     let [high, low] = owner.numbers();
@@ -207,7 +207,7 @@ pub fn try_acquire(owner: Owner, permits: Permits, ttl_ms: u64) -> Action {
     acquire(owner, permits, ttl_ms, 0)
 }
 
-/// Makes a permit last for so many milliseconds from now, or longer if it was to last longer. →
+/// Makes a permit last for `ttl_ms` from now, or longer if it was to last longer. →
 /// [`read_renewed`]
 #[must_use]
 pub fn renew(owner: Owner, token: u64, ttl_ms: u64) -> Action {
@@ -466,7 +466,7 @@ fn many(numbers: &[i64]) -> Outcome {
     Outcome::Many(numbers.iter().copied().map(Outcome::Int).collect())
 }
 
-/// The numbers of an outcome that has so many.
+/// The numbers of an outcome that has `N` of them.
 fn numbers<const N: usize>(outcome: &Outcome) -> Result<[i64; N], Unanswered> {
     let Outcome::Many(parts) = outcome else {
         return Err(unanswered(outcome));

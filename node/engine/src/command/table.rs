@@ -84,7 +84,7 @@ impl<P> CommandTable<P> {
         &rest[..rest.iter().take_while(|spec| belongs(spec)).count()]
     }
 
-    /// The command of these arguments, if it exists and takes so many.
+    /// The command of these arguments, if it exists and takes their number.
     ///
     /// # Errors
     /// Redis's texts for an unknown command or subcommand, and for a wrong number of arguments.

@@ -37,8 +37,8 @@ const UNFINISHED_MS: u64 = 30_000;
 
 pub(crate) static JOINTS: &[&Joint] = &[&READ, &MOVED, &COPIED, &REMOVE];
 
-/// What a key holds: all of it, or so much of a large table as follows a row. Numbers: whether a row
-/// is given, and how long the key is to which it goes. → `Nil`, or `Many`: version, 1 if more
+/// What a key holds: all of it, or the next part of a large table after a row. Numbers: whether a
+/// row is given, and how long the key is to which it goes. → `Nil`, or `Many`: version, 1 if more
 /// follows, form, deadline (time left, wall time), content
 static READ: Joint = Joint {
     number: NUMBER,

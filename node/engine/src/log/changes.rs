@@ -1,20 +1,20 @@
-//! Committed changes, as subscribers are told of them.
+//! Committed changes, as subscribers get them.
 //!
 //! ```text
 //!   subscriber                                   primary of each partition
 //!     Subscribe: this filter, I had up to .. ──>   a reader of its log (`readers`)
-//!     <── Subscribed: changes follow from here, so many are missing
+//!     <── Subscribed: changes follow from here, and what is missing
 //!     <── Changes, in the order of the log, up to a window
-//!     Taken: so many bytes were taken ────────>    the window moves on
+//!     Taken: bytes that were taken ───────────>    the window moves on
 //!     Confirm ─────────────────────────────────>   is all told that is committed?
 //!     <── Confirmed: of these partitions, behind the last of their changes
 //!   Reads ──────────────────> all members: keep some of the logs of these keyspaces
 //! ```
-//! A change is told once it is committed, so it is never taken back. A subscriber knows its place
+//! A change is sent once it is committed, so it is never taken back. A subscriber knows its place
 //! in the log of each partition. If another member leads, the subscriber names that place, and the
 //! new primary goes on there (`subscriptions`). If the log does not reach back so far, the
-//! subscriber is told that changes are missing. So a subscriber sees every change of a key in
-//! order, or is told that it did not.
+//! subscriber hears that changes are missing. So a subscriber sees every change of a key in order,
+//! or hears that it did not.
 //!
 //! What a key had before is in the log: its primary notes with each value whether there was one
 //! ([`Before`]). The value itself is what undoing the entry would bring back. Members keep it after
@@ -45,7 +45,7 @@ pub(crate) const FORMERS_MAX: usize = 64;
 /// What a change takes besides its bytes.
 const OVERHEAD: usize = 64;
 
-/// Which changes a subscriber is told of.
+/// Which changes a subscriber gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// The keyspace.
@@ -54,15 +54,16 @@ pub struct Filter {
     pub maps: Maps,
     /// The keys.
     pub keys: Keys,
-    /// Whether the new values are told, too.
+    /// Whether changes have the new values, too.
     pub values: bool,
-    /// Whether each field of a collection is told. If not, a log entry is told once for each key.
+    /// Whether each field of a collection has its change. If not, a log entry has one change for
+    /// each key.
     pub fields: bool,
-    /// Whether the strings that were replaced or removed are told.
+    /// Whether changes have the strings that were replaced or removed.
     pub old: bool,
 }
 
-/// Which maps a subscriber is told of.
+/// Which maps a subscriber follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Maps {
     /// All maps.
@@ -83,7 +84,7 @@ impl Maps {
     }
 }
 
-/// Which keys a subscriber is told of.
+/// Which keys a subscriber follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Keys {
     /// All keys.
@@ -187,9 +188,9 @@ pub struct Change {
 pub enum Former {
     /// No value: the change made the key.
     Nothing,
-    /// A value. It is told if it was a string, old values are asked for, and the primary knows it.
+    /// A value. It is there if it was a string, old values are asked for, and the primary knows it.
     /// A primary does not know it if it began to keep old values, or to hold the partition, later.
-    /// Of the old values of one log entry, no more is told than the largest value has bytes.
+    /// The old values of one log entry have together no more bytes than the largest value.
     Value(Option<Bytes>),
 }
 
@@ -198,7 +199,7 @@ pub enum Former {
 /// Example: [`Change`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// It holds a value of this kind. That of a string is told if values are asked for.
+    /// It holds a value of this kind. That of a string is there if values are asked for.
     Put(Kind, Option<Bytes>),
     /// A field of its collection of this kind has a value.
     Field(Kind, Bytes, Option<Bytes>),
@@ -258,10 +259,10 @@ impl Gap {
     }
 }
 
-/// What a subscriber is told.
+/// What a subscriber gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
-    /// All changes from now on are told. It comes once.
+    /// All changes from now on come. It comes once.
     Ready,
     /// A change.
     Change(Change),
@@ -345,7 +346,7 @@ pub(crate) fn changes(
     found: &mut Vec<Change>,
 ) {
     let (by, first) = (Some(by).filter(|by| *by != By::UNKNOWN), found.len());
-    // The key whose table is unfinished. It is told with its last part.
+    // The key whose table is unfinished. Its change comes with its last part.
     let mut unseen = None;
     for (n, part) in effect.parts().iter().enumerate() {
         let begun = matches!(part, Effect::Put { entry, .. } if entry.is_unfinished());

@@ -1,5 +1,5 @@
 //! The callers of this node, and those of other nodes that ask it: what they wait for, and what
-//! they are told.
+//! they get.
 
 use super::ready::Ready;
 use crate::command::operation::Work;
@@ -123,7 +123,7 @@ impl Callers {
         self.traced.get(&token).copied()
     }
 
-    /// A caller is gone. True: so many are, that those without an open call should be removed.
+    /// A caller is gone. True: enough are gone to remove those without an open call.
     pub(crate) fn forget(&mut self, token: Token) -> bool {
         self.forgotten.insert(token);
         self.forgotten.len() >= FORGOTTEN_MAX && self.forgotten.len().is_power_of_two()

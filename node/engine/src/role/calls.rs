@@ -85,7 +85,7 @@ pub(crate) struct PendingCall {
     pub(crate) n: u64,
     /// What to do.
     pub(crate) work: Work,
-    /// When its caller is told that it failed.
+    /// When its caller gets an error, if there is no answer before.
     pub(crate) until: Time,
     /// Whether its deadline differs from `Limits::park` after its submission.
     pub(crate) hurried: bool,
@@ -197,7 +197,7 @@ impl Execution {
 pub(crate) struct Executed {
     /// Where to send the answer.
     pub(crate) asker: Asker,
-    /// When its caller is told that it failed.
+    /// When its caller gets an error, if there is no answer before.
     pub(crate) until: Time,
     /// Whether its deadline differs from `Limits::park` after its submission.
     pub(crate) hurried: bool,

@@ -36,10 +36,10 @@ const ROUND_BYTES_LEAST: u64 = 1 << 20;
 const LOOSE_BYTES_LEAST: u64 = 8 << 20;
 const LOOSE_PART_SHORT: u64 = 16;
 const LOOSE_PART: u64 = 8;
-/// After a run, the next one begins when half as much more is loose, or after so much time.
+/// After a run, the next one begins when half as much more is loose, or after this time.
 const REST_SHORT: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(60);
-/// If so many more bytes are loose than after the last run, the allocator is asked to give back
+/// If this many more bytes are loose than after the last run, the allocator is asked to give back
 /// what is free.
 const SHAKEN_BYTES_LEAST: u64 = 8 << 20;
 /// How long after a run the shell looks again at the memory of the process.
@@ -219,7 +219,8 @@ impl Host {
             return;
         }
         // If memory is short, writes wait for this. And if much is dropped, as much may soon be
-        // written in its place: large hashes that are made anew are made as fast as they are freed.
+        // written in its place: large hashes that are written again are written as fast as they are
+        // freed.
         let room = self.headroom();
         let much = self.memory.garbage.bytes() > room.kept;
         let (slice, pause) = if room.left < room.kept || much {

@@ -62,8 +62,8 @@ impl Host {
     }
 }
 
-/// Whether a peer is told of this node's memory. Clients hold no copies and make none, and a node
-/// makes no copies of its own partitions on itself.
+/// Whether a peer gets reports of this node's memory. Clients hold no copies and make none, and a
+/// node makes no copies of its own partitions on itself.
 pub(crate) fn hears_of_memory(me: MemberId, peer: MemberId) -> bool {
     !peer.is_client() && !me.is_client() && peer.member() != me.member()
 }

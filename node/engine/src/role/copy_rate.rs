@@ -103,7 +103,7 @@ pub(crate) struct Pace {
 /// How many bytes may pass.
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
-    /// If it is negative, so many bytes too many have passed.
+    /// If it is negative, too many bytes have passed: by its absolute value.
     left: i64,
     filled: Time,
 }
@@ -199,7 +199,7 @@ impl Pace {
         usize::try_from((self.rate() / 1000 * PART).max(PART_LEAST)).unwrap_or(usize::MAX)
     }
 
-    /// So many answers leave after so long.
+    /// `count` answers leave, each `after` its call came.
     #[inline]
     pub(crate) fn answered(&mut self, after: Duration, count: u32) {
         self.answers.note(after, count);
@@ -222,7 +222,7 @@ impl Pace {
         }
     }
 
-    /// So many bytes were sent.
+    /// Counts bytes of copies that were sent.
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.copied = true;
         self.sent.take(bytes);
@@ -240,7 +240,7 @@ impl Pace {
         }
     }
 
-    /// So many bytes arrived.
+    /// Counts bytes of copies that arrived.
     pub(crate) fn taken(&mut self, bytes: usize) {
         self.copied = true;
         self.taken.take(bytes);
@@ -283,12 +283,12 @@ impl Pace {
                 .map(|normal| normal + p99.saturating_sub(normal).min(normal) / CREEP);
         }
         // After a window without operations or copies, the earlier pace says little.
-        let anew = std::mem::replace(&mut self.quiet, count == 0) || !copied;
+        let from_rest = std::mem::replace(&mut self.quiet, count == 0) || !copied;
         self.allowed = if failed > 0 && failed * 100 > count {
             0
         } else if count == 0 {
             MOST
-        } else if anew {
+        } else if from_rest {
             BEGIN
         } else if count < ANSWERS_LEAST {
             // The slowest of a few answers says little. It is no reason to be slower than at first,
@@ -374,8 +374,8 @@ mod tests {
         Time::ZERO + Duration::from_millis(1000 + ms)
     }
 
-    /// A second of windows with so many answers of so long, while copies are made or not. Returns
-    /// the pace afterwards.
+    /// A second of windows with `count` answers that `took` this long, while copies are made or
+    /// not. Returns the pace afterwards.
     fn second(pace: &mut Pace, from: &mut u64, took: Duration, count: u32, copies: bool) -> u64 {
         for _ in 0..4 {
             pace.answered(took, count);

@@ -57,12 +57,12 @@ pub(crate) use learner::{LateAck, Opening, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// So many snapshots of one learner may fail before it is given up.
+/// This many snapshots of one learner may fail before it is given up.
 const FAILURES_MAX: u32 = 3;
-/// A learner without progress for so many times `copy_silent_max` is given up.
+/// A learner without progress for this many times `copy_silent_max` is given up.
 const SILENT_FACTOR: u32 = 8;
-/// A learner that is not connected or has no room is given up after so many times that: others wait
-/// for its place, or another member has room.
+/// A learner that is not connected or has no room is given up after this many times that: others
+/// wait for its place, or another member has room.
 const UNREADY_FACTOR: u32 = 2;
 /// If Begin is not confirmed, it is sent again after twice this, four times this, and so on.
 const BEGIN_AGAIN: Duration = Duration::from_millis(200);
@@ -183,8 +183,8 @@ impl Teaching {
         self.sum
     }
 
-    /// Waits for its turn to send the next part, if that may be on its way besides the others: a few
-    /// parts, or so many bytes.
+    /// Waits for its turn to send the next part, if that may be on its way besides the others: a
+    /// few parts, or less than `window` bytes.
     fn queue(&mut self, cx: &mut Host, at: PartitionRef, id: MemberId, window: u64) {
         let first = self.unacked.front().map_or(self.total, |(_, sent)| *sent);
         let few = self.unacked.len() < cx.limits.chunks_in_flight
@@ -1038,7 +1038,7 @@ impl Leading<'_> {
             return;
         };
         if teaching.phase == Phase::Queued {
-            // The snapshot begins anew in any case.
+            // The snapshot begins again in any case.
             return;
         }
         teaching.progress = now;

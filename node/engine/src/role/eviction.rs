@@ -19,7 +19,7 @@
 //! outrun eviction, however fast they come. If its partition has nothing to evict, other partitions
 //! make room for it. They may be slower, so only a small part is lent meanwhile.
 //!
-//! A value may be larger than all of that. Then its write waits, and the next check evicts so much
+//! A value may be larger than all of that. Then its write waits, and the next check evicts as much
 //! more at the members that lack the room (`Pressure::lack`). If this thread leads no keys there
 //! that may be evicted, only other primaries can help. After a second without any such keys, writes
 //! are refused at once.
@@ -307,8 +307,8 @@ impl Held {
         }
     }
 
-    /// A write to this key, of so many bytes, found only this much room. Other keys are evicted, if
-    /// any may be.
+    /// A write of `bytes` to this key found only this `room`. Other keys are evicted, if any may
+    /// be.
     pub(crate) fn make_room(
         &mut self,
         host: &mut Host,
@@ -362,7 +362,8 @@ impl Held {
         }
     }
 
-    /// How it stands with the members that have too little room for a write of so many bytes.
+    /// Whether waiting will help: which members lack room for a write of `bytes`, and whether they
+    /// free it.
     fn outlook(&self, host: &Host, bytes: usize) -> Outlook {
         let needed = needed(bytes) as u64;
         let copies = self.copies().map(|id| {

@@ -74,7 +74,7 @@ impl Garbage {
         (maps + self.logs.iter().map(Log::bytes).sum::<usize>()) as u64
     }
 
-    /// Frees about so many entries.
+    /// Frees about this number of `entries`.
     pub(crate) fn free(&mut self, entries: usize) {
         if let Some(map) = self.maps.last_mut() {
             if !map.shed(entries) {

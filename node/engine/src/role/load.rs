@@ -19,7 +19,7 @@ use std::time::Duration;
 const MEASURE: Duration = Duration::from_secs(2);
 /// The same while copies are made, because people watch their progress.
 const MEASURE_COPIES: Duration = Duration::from_secs(1);
-/// After so many measurements everything is reported again, so a lost report is not missing for
+/// After this many measurements everything is reported again, so a lost report is not missing for
 /// long.
 const ROUND: u32 = 30;
 
@@ -54,7 +54,7 @@ impl Held {
         }
     }
 
-    /// A write of one key was executed here, which stores about so many bytes besides its key.
+    /// A write of one key was executed here. It `stores` about this many bytes besides its key.
     pub(crate) fn count_write(
         &mut self,
         (map, key): (MapId, &[u8]),
@@ -124,7 +124,7 @@ impl Slots {
         {
             return;
         }
-        let anew = looks % ROUND == 0;
+        let everything = looks % ROUND == 0;
         host.rounds.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for slot in self.iter_mut() {
@@ -142,7 +142,7 @@ impl Slots {
                 continue;
             };
             let (bytes, keys) = (store.bytes() as u64, store.keys() as u64);
-            if meter.is_idle() && lead.said == Some((bytes, keys)) && !anew {
+            if meter.is_idle() && lead.said == Some((bytes, keys)) && !everything {
                 continue;
             }
             lead.said = Some((bytes, keys));

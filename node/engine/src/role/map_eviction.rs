@@ -22,7 +22,7 @@ const STEP: usize = 512;
 const COUNTED: usize = 16_384;
 /// The most partitions that are looked at for one victim.
 const LOOKED: usize = 256;
-/// The least used key of so many is a victim.
+/// The least used key of this many is a victim.
 const SAMPLE: usize = 16;
 
 impl Slots {
@@ -72,12 +72,12 @@ impl Slots {
         }
     }
 
-    /// Looks anew at what dropped maps have left: this member may lead other partitions now.
+    /// Looks again at what dropped maps have left: this member may lead other partitions now.
     pub(crate) fn look_for_remains(&mut self, host: &mut Host) {
         host.bounds.remains |= host.bounds.any_dropped;
     }
 
-    /// Counts one map anew, and all if other partitions are led than before.
+    /// Counts one map from its keys, and all maps if other partitions are led than before.
     pub(crate) fn look_at_bounds(&mut self, host: &mut Host) {
         if !host.bounds.is_due() {
             return;

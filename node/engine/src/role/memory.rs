@@ -38,7 +38,7 @@ impl Memory {
         }
     }
 
-    /// A partition took so many bytes before, and takes so many now.
+    /// The bytes of a partition changed from `before` to `now`.
     #[inline]
     pub(crate) const fn recount(&mut self, before: usize, now: usize) {
         self.bytes = (self.bytes + now).saturating_sub(before);

@@ -76,7 +76,7 @@ impl<'a> OneKey<'a> {
         }
     }
 
-    /// What subscribers are told of it.
+    /// What messages to subscribers say of it.
     const fn by(&self) -> By {
         match self.act {
             KeyAct::Action(action) => action.by(),
@@ -135,7 +135,7 @@ pub(crate) enum Barred {
     Waits,
     /// This copy takes its bytes slower than they come.
     Crowded(MemberId),
-    /// There is only this much room for so many bytes.
+    /// There is only this room for this many bytes.
     Short(Room, usize),
     /// It is refused.
     Refused(Failure),
@@ -347,8 +347,8 @@ impl Held {
         })
     }
 
-    /// What an action may use besides its key, at this time of the partition's clock, while so many
-    /// callers wait for the key.
+    /// What an action may use besides its key, at this time of the partition's clock, while
+    /// `waiting` callers wait for the key.
     pub(crate) fn run_context<'b>(
         &self,
         host: &Host,

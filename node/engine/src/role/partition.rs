@@ -83,21 +83,21 @@ impl Slot {
     }
 
     /// Notes the partition's assignment in the two tables of a view. Returns whether it is the same
-    /// as in the former tables, among the same members (`anew`: the members differ).
+    /// as in the former tables, among the same members (`regrouped`: other members).
     pub(crate) fn assign(
         &mut self,
         view: &View,
         still: bool,
         threads: &Threads,
-        anew: bool,
+        regrouped: bool,
     ) -> bool {
         // Most partitions of a table are shared with the table before it.
         let take = |assigned: &mut Option<Assigned>, partition: Option<&Arc<Partition>>| match (
             assigned.as_ref(),
             partition,
         ) {
-            (Some(before), Some(now)) if !anew && Arc::ptr_eq(&before.partition, now) => true,
-            (None, None) => !anew,
+            (Some(before), Some(now)) if !regrouped && Arc::ptr_eq(&before.partition, now) => true,
+            (None, None) => !regrouped,
             _ => {
                 *assigned = partition.map(|p| Assigned::new(p, threads));
                 false

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Bytes of changes that a reader is sent and has not taken.
 pub(crate) const WINDOW: u64 = 64 << 10;
-/// For how long members keep logs after they were told that the logs are read. They are told
+/// For how long members keep logs after a message that the logs are read. They get such a message
 /// twice in this time or more often. So a subscriber that begins again within 40 s goes on where it
 /// was, unless more was written.
 pub(crate) const KEPT: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Readers of a partition's log at its primary: subscribers that are told of committed changes.
+//! Readers of a partition's log at its primary: subscribers that get committed changes.
 
 use super::timers::Duty;
 use crate::log::changes::{Change, FORMERS_MAX, Filter, Missing, Position, changes};
@@ -23,7 +23,7 @@ const KEPT_BYTES: usize = 64 << 10;
 
 impl Host {
     /// Bytes of the log of a partition that are kept for readers: its share of what all partitions
-    /// of this thread may keep. Readers that are connected are told of an entry before it goes.
+    /// of this thread may keep. Readers that are connected get an entry before it goes.
     pub(crate) fn kept_for_readers(&self, keyspace: KeyspaceId) -> usize {
         if self.memory.squeezed || !self.read.reads(self.now, keyspace) {
             return 0;
@@ -110,8 +110,8 @@ impl Slots {
         }
     }
 
-    /// A subscriber asks which of its readers were sent all that is committed. They are told what
-    /// is left first, in the same lane.
+    /// A subscriber asks which of its readers were sent all that is committed. They get what is
+    /// left first, in the same lane.
     ///
     /// A member that has accepted a table in which it does not lead confirms nothing, even with a
     /// lease: another member may commit already.

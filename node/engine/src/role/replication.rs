@@ -69,7 +69,7 @@ pub(crate) struct Primary {
     pub(crate) halving: Option<Box<Halving>>,
     /// The earliest time to ask for a split.
     pub(crate) halve_at: Option<Time>,
-    /// Subscribers that are told of committed changes.
+    /// Subscribers that get committed changes.
     pub(crate) readers: Vec<LogReader>,
     /// Bytes and keys that were reported to the control thread.
     pub(crate) said: Option<(u64, u64)>,
@@ -351,7 +351,7 @@ impl Leading<'_> {
                 .entry(*id)
                 .or_insert_with(|| Link::new(false, Some(Teaching::new(now)), now));
             match &mut link.teaching {
-                // The copy was in sync and was dropped: it begins anew.
+                // The copy was in sync and was dropped: it begins again.
                 None => *link = Link::new(false, Some(Teaching::new(now)), now),
                 Some(teaching) if moved => {
                     teaching.withdrawn();
@@ -464,7 +464,7 @@ impl Leading<'_> {
         self.tell_places(cx);
     }
 
-    /// Begins sending to a copy anew: after a reconnection, in a new epoch, or because the copy
+    /// Begins sending to a copy again: after a reconnection, in a new epoch, or because the copy
     /// asks.
     pub(crate) fn restart_link(&mut self, cx: &mut Host, id: MemberId) {
         let Some(link) = self.lead.links.get_mut(&id) else {
@@ -541,7 +541,7 @@ impl Leading<'_> {
             return;
         }
         if link.next <= self.log.base() {
-            // The tail is gone. A learner begins anew. A copy in sync can lag so far only because
+            // The tail is gone. A learner begins again. A copy in sync can lag so far only because
             // of a defect here.
             if link.teaching.is_some() {
                 self.start_teaching(cx, id);
@@ -593,7 +593,7 @@ impl Leading<'_> {
         }
         if ack.seq >= link.next {
             // A copy cannot have what was not sent to it. (Or it was sent before something began
-            // anew, and comes once more.)
+            // again, and comes once more.)
             return;
         }
         let mut begun = false;

@@ -15,7 +15,7 @@ pub(crate) const SMALL_WRITE_PART: u64 = 8 << 10;
 /// This part of the kept memory is lent to writes that make no room of their own.
 const LENT_PART: u64 = 4;
 
-/// About how much memory a write of so many bytes of key and value takes.
+/// About how much memory a write takes whose key and value have `bytes`.
 pub(crate) const fn needed(bytes: usize) -> usize {
     bytes + ENTRY_OVERHEAD + RECORD_OVERHEAD
 }
@@ -34,7 +34,7 @@ pub(crate) enum Room {
 }
 
 impl Room {
-    /// The room of a member with so much left, if less is left than is kept.
+    /// The room of a member, if less is `left` than is `kept`.
     pub(crate) const fn short(left: u64, kept: u64) -> Self {
         if left >= kept - kept / LENT_PART {
             Self::Lent
@@ -45,9 +45,9 @@ impl Room {
 }
 
 impl Held {
-    /// The copy, if any, that a write of so many bytes must wait for before it is executed: its
-    /// peer takes its bytes slower than they come. Every executed write must reach all copies, so
-    /// it is better not to execute what would be under way for long. Learners are not waited for.
+    /// The copy, if any, that a write of `bytes` must wait for before it is executed: its peer
+    /// takes its bytes slower than they come. Every executed write must reach all copies, so it is
+    /// better not to execute what would be under way for long. Learners are not waited for.
     pub(crate) fn crowded_copy(&self, host: &Host, bytes: usize) -> Option<MemberId> {
         if (bytes as u64) < host.limits.ahead_bytes_max / SMALL_WRITE_PART {
             return None;
@@ -59,8 +59,8 @@ impl Held {
             .map(|(id, _)| *id)
     }
 
-    /// How much room this node and every in-sync copy have for a write of so many bytes of key and
-    /// value. A part of the kept memory is reserved for data under way.
+    /// How much room this node and every in-sync copy have for a write whose key and value have
+    /// `bytes`. A part of the kept memory is reserved for data under way.
     pub(crate) fn room(&self, host: &Host, bytes: usize) -> Room {
         self.room_by(host, bytes, |room| room)
     }

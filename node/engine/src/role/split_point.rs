@@ -27,7 +27,7 @@ pub(crate) struct Halving {
 }
 
 impl Halving {
-    /// A search in a store of so many bytes.
+    /// A search in a store of `bytes`.
     pub(crate) const fn new(bytes: usize) -> Self {
         Self {
             goal: bytes / 2,

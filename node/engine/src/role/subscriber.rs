@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// If no answer comes for so long, the primary is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
-/// How often members are told that logs are read: three times while they keep them.
+/// How often members hear that logs are read: three times while they keep them.
 const SAY_READS: Duration = Duration::from_secs(KEPT.as_secs() / 3);
 /// The shortest interval of confirmations.
 const CONFIRM_LEAST: Duration = Duration::from_millis(10);
@@ -36,8 +36,7 @@ pub struct Subscriber<'a> {
 }
 
 impl Subscriber<'_> {
-    /// From now on, a subscription is told about this often that it was told all
-    /// ([`Told::Confirmed`]).
+    /// From now on, a subscription gets [`Told::Confirmed`] about this often: it has all changes.
     pub fn confirm(&mut self, now: Time, id: SubscriptionId, every: Duration) {
         self.host.now = self.host.now.max(now);
         if let Some(subscription) = self.host.subscriptions.all.get_mut(&id) {
@@ -428,7 +427,7 @@ impl Subscriber<'_> {
         }
     }
 
-    /// A primary is connected, or not any more: it is asked anew.
+    /// A primary is connected, or not any more: it is asked again.
     pub(crate) fn ask_anew(&mut self, peer: MemberId) {
         let places = self
             .host

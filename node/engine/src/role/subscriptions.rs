@@ -4,7 +4,7 @@
 //! It asks the primary for what comes after that place. It asks again if another member leads, the
 //! connection was lost, the primary's tenure changed, or no answer comes. What was told waits here
 //! until the shell takes it, and the primary sends no more than a window of what was not taken. So
-//! a shell that is slow is told that changes are missing, and costs no memory without bound.
+//! a shell that is slow hears that changes are missing, and costs no memory without bound.
 
 use crate::log::changes::{Change, Filter, Gap, Keys, Maps, Missing, Position, Told};
 use crate::wire::frame::Frame;
@@ -22,13 +22,13 @@ pub(crate) struct Subscriptions {
     pub(crate) all: BTreeMap<SubscriptionId, Subscription>,
     /// The last number that was given, to a subscription or to a question.
     pub(crate) last: u64,
-    /// Which partition of which subscription was asked about.
+    /// The subscription and the partition of each question.
     pub(crate) tickets: BTreeMap<u64, (SubscriptionId, PartitionId)>,
     /// Subscriptions with something that was told.
     pub(crate) told: VecDeque<SubscriptionId>,
     /// Bytes of what was told and not taken.
     pub(crate) bytes: usize,
-    /// When members are told again that logs are read.
+    /// When members next hear that logs are read.
     pub(crate) say_at: Time,
     /// When primaries are asked for confirmations again.
     pub(crate) confirm_at: Time,
@@ -227,7 +227,7 @@ impl Subscriptions {
         }
     }
 
-    /// A subscription that takes nothing is told that these changes are missing, and what it had
+    /// A subscription that takes nothing hears that these changes are missing, and what it had
     /// before. For the primary they are taken, once the subscription has heard of that.
     pub(crate) fn drop_changes(
         &mut self,

@@ -42,7 +42,7 @@ impl Tables {
 
     /// What the numbers of versions count from in a partition of this lineage.
     ///
-    /// A cluster that was founded anew counts lineages and sequences from 1 again, and a member of
+    /// A cluster that was founded again counts lineages and sequences from 1 again, and a member of
     /// the former cluster may still know versions of it. The id of a cluster is drawn at random.
     pub(crate) fn versions_from(&self, lineage: Lineage) -> u64 {
         let cluster = self.name.map_or(0, |name| name.cluster.0 as u64);

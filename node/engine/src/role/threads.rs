@@ -46,7 +46,7 @@ pub(crate) fn tells_tables(me: MemberId, peer: MemberId) -> bool {
     peer.is_client() || (peer.member() != me.member() && peer.thread_number() == me.thread_number())
 }
 
-/// The thread of a member with so many threads that has a partition.
+/// The thread that has a partition, at a member with `threads`.
 #[must_use]
 pub const fn thread_of(partition: PartitionId, threads: u8) -> u8 {
     partition.thread(threads)

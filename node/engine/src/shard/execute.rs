@@ -467,7 +467,7 @@ impl Context {
     /// Runs an operation on several keys, or says why it is not executed.
     fn run_together(&mut self, slot: &mut Slot, call: &PendingCall, id: Option<OpId>) -> CallStep {
         let (policy, budget) = (slot.evicts_by(), self.budgets.begin());
-        // For so many bytes room was made. Since other keys were evicted for it, the operation is
+        // Room was made for this many bytes. Since other keys were evicted for it, the operation is
         // run again, and then it may write something else.
         let mut made_for = None;
         for _ in 0..ROOM_ATTEMPTS {

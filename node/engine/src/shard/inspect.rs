@@ -103,7 +103,7 @@ impl<'a> Inspector<'a> {
         Some((logged.epoch, digest.finish()))
     }
 
-    /// The changes of an entry that is still kept, as subscribers are told of them.
+    /// The changes of an entry that is still kept, as subscribers get them.
     #[must_use]
     pub fn changes(self, at: PartitionRef, seq: u64) -> Vec<Change> {
         let mut found = Vec::new();

@@ -87,7 +87,7 @@ impl Shard {
         self.cx.host.callers.trace(token, context);
     }
 
-    /// Moves the clocks of data ahead of this machine's, by so much altogether: keys expire sooner,
+    /// Moves the clocks of data ahead of this machine's, by `ahead` altogether: keys expire sooner,
     /// and wall time is later. Leases of members, timeouts and everything else that follows `now`
     /// stay as they are. Only a test moves them, and those of all members by the same time.
     pub fn set_ahead(&mut self, now: Time, ahead: Duration) {

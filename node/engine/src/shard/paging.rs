@@ -69,7 +69,7 @@ impl Context {
         self.go_on(held, number, 0).map(|(outcome, _)| outcome)
     }
 
-    /// Reads the page after so many of a walk. Returns the version that must be committed before it
+    /// Reads page `page` of the walk `number`. Returns the version that must be committed before it
     /// is answered. `None`: the walk is lost.
     pub(crate) fn go_on(
         &mut self,

@@ -128,8 +128,8 @@ impl Publishing {
         (self.queue.len(), self.bytes)
     }
 
-    /// Whether so many messages wait for the subscribers of this thread that its publishers should
-    /// wait.
+    /// Whether publishers of this thread should wait: too many bytes of messages wait for its
+    /// subscribers.
     #[must_use]
     pub fn has_much(&self) -> bool {
         self.bytes >= QUEUED_BYTES_MUCH
@@ -417,7 +417,7 @@ impl Channels<'_> {
         Some(next)
     }
 
-    /// A connection with a peer is up: it is told that messages are wanted.
+    /// A connection with a peer is up: it hears that messages are wanted, if they are.
     pub(crate) fn tell_interest(&mut self, peer: MemberId) {
         if self.publishing.wanted && !peer.is_client() && self.host.peers.up(peer) {
             let round = self.publishing.round;

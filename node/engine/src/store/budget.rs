@@ -16,11 +16,11 @@ use std::time::Duration;
 
 /// What touching an element of a collection counts, besides its bytes.
 const ELEMENT: usize = 64;
-/// An element that finds its place in an order counts as so many.
+/// An element that finds its place in an order counts as this many.
 const SORTED: usize = 2;
 /// What applying a change of a key or a row counts, besides its bytes.
 const CHANGE: usize = 512;
-/// Bytes are read so many times as fast as they are copied.
+/// Bytes are read this many times as fast as they are copied.
 const READ_PART: usize = 8;
 
 /// Work that is never too much, and at which the clock starts: as much as a transaction of many
@@ -65,7 +65,7 @@ impl Budgets {
         done
     }
 
-    /// Whether the operations of this moment have done so much that the others wait for the next
+    /// Whether the operations of this moment have done enough, so that the others wait for the next
     /// pass.
     #[inline]
     pub(crate) fn are_busy(&self, now: Time) -> bool {
@@ -84,7 +84,7 @@ pub(crate) struct Budget {
     done: Cell<usize>,
     /// What was taken of it.
     booked: Cell<usize>,
-    /// With so much work, it is looked at the clock.
+    /// The work at which the clock is read next.
     look_at: Cell<usize>,
     /// When the clock started.
     began: Cell<Duration>,
@@ -126,17 +126,17 @@ impl Budget {
         self.add(SORTED * ELEMENT)
     }
 
-    /// So many bytes are read, one after the other. False: that is too much.
+    /// `bytes` are read, one after the other. False: that is too much.
     pub(crate) fn read(&self, bytes: usize) -> bool {
         self.add(bytes / READ_PART)
     }
 
-    /// So many bytes are copied. False: that is too much.
+    /// `bytes` are copied. False: that is too much.
     pub(crate) fn copy(&self, bytes: usize) -> bool {
         self.add(bytes)
     }
 
-    /// A key or a row is changed to so many bytes. False: that is too much.
+    /// A key or a row is changed, and has `bytes` then. False: that is too much.
     pub(crate) fn change(&self, bytes: usize) -> bool {
         self.add(CHANGE.saturating_add(bytes))
     }

@@ -36,10 +36,10 @@ const COPY_WORK: usize = 40;
 const COPY_WORK_BYTES: usize = 256;
 /// Blocks that are sorted, or chosen to be emptied, in one step.
 pub(crate) const STEP_BLOCKS: usize = 8192;
-/// Blocks are counted in so many tables. If one of the tables grows, that is a small part of all
+/// Blocks are counted in this many tables. If one of the tables grows, that is a small part of all
 /// blocks.
 const CENSUS_TABLES: usize = 256;
-/// Sparse blocks are distinguished by how many of so many parts are taken.
+/// Sparse blocks are distinguished by how many of this many parts are taken.
 const FULLNESSES: usize = 48;
 /// Places in blocks to be emptied that one copy passes over before other work has its turn.
 const DECOYS_IN_A_ROW: usize = 1024;
@@ -111,7 +111,7 @@ impl Hasher for BlockHasher {
 
 type ByBlock = BuildHasherDefault<BlockHasher>;
 
-/// About how much an allocator uses for so many bytes: it has four sizes to a power of two.
+/// About how much an allocator uses for `bytes`: it has four sizes to a power of two.
 const fn taken(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     if step < 16 {
@@ -162,7 +162,7 @@ impl Census {
         }
     }
 
-    /// Sorts about so many blocks into those worth emptying. False: all are sorted.
+    /// Sorts about this number of `blocks` into those worth emptying. False: all are sorted.
     pub(crate) fn sort(&mut self, sparse: &mut Sparse, blocks: usize) -> bool {
         let mut sorted = 0;
         while sorted < blocks
@@ -248,8 +248,8 @@ impl Round {
         self.now.is_empty()
     }
 
-    /// Chooses the next blocks, with about so many bytes to be moved. True: all are chosen, or
-    /// there are none.
+    /// Chooses the next blocks, with about `bytes` to be moved. True: all are chosen, or there are
+    /// none.
     pub(crate) fn choose(&mut self, bytes: u64) -> bool {
         let mut moved = self.chosen.unwrap_or_else(|| {
             self.now.clear();

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An answer of so many bytes is allowed even if no value may be so large.
+/// An answer of this many bytes is allowed even if no value may be so large.
 const ANSWER_LEAST: usize = 1 << 20;
 
 /// The most bytes of an answer.
@@ -269,8 +269,8 @@ impl<'a> View<'a> {
         (changed, change)
     }
 
-    /// Sets so many fields that it becomes a table, however it would be packed. `None`: they are
-    /// few, or given again and again.
+    /// Sets enough fields to make it a table, however it would be packed. `None`: they are few, or
+    /// given again and again.
     fn grown(
         self,
         entry: Option<&Entry>,
@@ -373,10 +373,11 @@ fn bytes_of(entry: Option<&Entry>) -> &[u8] {
     entry.map_or(&[], Entry::value)
 }
 
-/// Nothing that has so many times the bytes is packed: integers take less than their digits.
+/// Nothing that has this many times the bytes is packed: integers take less than their digits.
 const PACKED_TIMES: usize = 4;
 
-/// A collection is logged whole if more than this part of it changes, or more than so many fields.
+/// A collection is logged whole if more than this part of it changes, or more than this many
+/// fields.
 const PART_OF_WHOLE: usize = 2;
 const FIELDS_MAX: usize = 4;
 

@@ -36,12 +36,12 @@ const LOAD_MAX: usize = 48;
 const JOIN_BELOW: usize = 4;
 /// Segments in one block. The vector of blocks stays so small that growing it costs nothing.
 const BLOCK: usize = 64;
-/// Beyond so many segments (800 million keys), segments just become larger: tags must tell keys
+/// Beyond this many segments (800 million keys), segments just become larger: tags must tell keys
 /// apart.
 const SEGMENTS_MAX: usize = 1 << 24;
 /// Tags that are compared around the guessed position.
 const WINDOW: usize = 32;
-/// Freeing so many bytes takes as long as freeing a small entry.
+/// Freeing this many bytes takes as long as freeing a small entry.
 const FREED_BYTES: usize = 8 << 10;
 /// Lookups that are warmed together. With more, a core would wait for more loads than it can have
 /// under way.

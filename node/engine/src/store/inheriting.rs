@@ -27,7 +27,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A key that is looked at and does not belong here costs so many times less than one that is
+/// A key that is looked at and does not belong here costs this many times less than one that is
 /// drawn.
 const PASSED_BY: usize = 8;
 /// What a map costs besides its keys. There may be thousands of maps, most of them empty.
@@ -177,7 +177,7 @@ impl Map {
             && !self.is_gone(order, key)
     }
 
-    /// So many bytes were drawn.
+    /// A key was drawn, with `bytes`.
     fn came(&mut self, bytes: usize) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };
         let bytes = bytes.min(rest.bytes);
@@ -239,8 +239,8 @@ impl Store {
         FormerContents { maps, behind_ms }
     }
 
-    /// Lets an empty store draw from former ones from now on. So many others have about as much of
-    /// them.
+    /// Lets an empty store draw from former ones from now on. Each of `shared_by` stores draws
+    /// about the same share of them.
     pub(crate) fn draw_from(
         mut self,
         former: &[FormerContents],
@@ -369,7 +369,7 @@ impl Store {
         }
     }
 
-    /// Draws about so many more entries. Former maps that are all drawn go to the garbage.
+    /// Draws about `count` more entries. Former maps that are all drawn go to the garbage.
     pub(crate) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
         let mut left = count;
         while left > 0 {
@@ -428,7 +428,7 @@ impl Store {
         }
     }
 
-    /// Draws about so many of the first keys of a range, or of the last ones. Returns the last of
+    /// Draws about `count` of the first keys of a range, or of the last ones. Returns the last of
     /// them if more may be left: up to it, all keys are here.
     pub(crate) fn draw_range(
         &mut self,

@@ -7,8 +7,8 @@
 //! ```
 //! A data thread leads some of a map's partitions, and holds that part of its limit. It evicts only
 //! by deletions in the log, as for memory, and soon after writes, not at each: a map holds a little
-//! more than its limit for some milliseconds. What it holds is counted as writes happen, and anew
-//! when other partitions are led.
+//! more than its limit for some milliseconds. What it holds is counted as writes happen, and from
+//! all keys when other partitions are led.
 //!
 //! *lfu* is W-TinyLFU: a sketch says how often keys were used lately, whether they are there or
 //! not. A new key stays for a while, and then must have been used more often than the least used
@@ -44,7 +44,7 @@ pub(crate) struct Bounds {
     pub(crate) remains: bool,
     /// The partitions of each keyspace that this thread leads.
     pub(crate) led: BTreeMap<KeyspaceId, Led>,
-    /// The map that is counted anew next, in case that something was not counted.
+    /// The map whose keys are all counted next, in case that something was not counted.
     pub(crate) turn: usize,
     /// What all sketches take.
     pub(crate) bytes: usize,

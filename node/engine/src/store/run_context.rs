@@ -56,7 +56,7 @@ impl RunContext<'_> {
         (self.clock, self.unix_ms)
     }
 
-    /// The deadline so many milliseconds from now.
+    /// The deadline `ms` milliseconds from now.
     pub(crate) fn after(&self, ms: u64) -> u64 {
         after(self.now(), ms)
     }
@@ -68,7 +68,7 @@ impl RunContext<'_> {
 }
 
 /// A number that no other write to the key has: the sequence of the write, counted from a number
-/// that the cluster and the lineage of the partition choose, because sequences begin anew in each.
+/// that the cluster and the lineage of the partition choose, because sequences begin at 1 in each.
 pub(crate) fn version(entry: Option<&Entry>, cx: &RunContext) -> Option<i64> {
     Some(
         cx.versions_from
@@ -83,7 +83,7 @@ pub(crate) fn fresh(default_ttl_ms: Option<u64>, now: impl FnOnce() -> (u64, u64
     default_ttl_ms.map_or(0, |ttl| after(now(), ttl.max(1)))
 }
 
-/// The deadline so many milliseconds after this moment. It is never 0, which means none: the
+/// The deadline `ms` milliseconds after this moment. It is never 0, which means none: the
 /// partition's clock begins at 1.
 pub(crate) fn after((clock, unix_ms): (u64, u64), ms: u64) -> u64 {
     deadline::new(clock.saturating_add(ms), unix_ms.saturating_add(ms))

@@ -45,7 +45,7 @@ pub(crate) struct Shaking {
 }
 
 impl Shaking {
-    /// A shake for about so many free bytes.
+    /// A shake for about `bytes` of free memory.
     pub(crate) fn new(bytes: u64) -> Self {
         let missing = (bytes / PIECE_BYTES as u64).min(PIECES_MAX) as usize;
         // They are never written to, so they take addresses but no memory.

@@ -4,8 +4,8 @@ use crate::value::entry::{Entry, LargeValue};
 
 /// Looks at where entries are stored, and may move them.
 pub(crate) trait Surveyor {
-    /// Looks at an entry that the store holds so many times. Returns a copy that replaces it, if it
-    /// is to be moved.
+    /// Looks at an entry that the store `holds` this many times. Returns a copy that replaces it,
+    /// if it is to be moved.
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
     /// Looks at a table of the index that begins there and has room for so many. Returns an empty
     /// one that replaces it, if it is to be moved.

@@ -29,12 +29,12 @@ const PAGE_BYTES: usize = 256 << 10;
 const WHOLE_PAGES_MAX: usize = 4;
 /// Walks in one table.
 const WALKS_MAX: usize = 1_024;
-/// What former rows may take: so much, or this part of the table. There are never more than so many,
-/// because they are dropped at once.
+/// What former rows may take: this many bytes, or this part of the table. There are never more than
+/// `FORMER_MAX`, because they are dropped at once.
 const FORMER_BYTES: usize = 4 << 20;
 const FORMER_PART: usize = 2;
 const FORMER_MAX: usize = 30_000;
-/// Former rows that no walk needs any more may take so much before they are looked for.
+/// Former rows that no walk needs any more may take this much before they are looked for.
 const LOOSE_BYTES: usize = 256 << 10;
 
 /// Former rows by their places in the order of the index.
@@ -52,7 +52,7 @@ pub(super) struct TableWalks {
     former_bytes: usize,
     /// How many there are.
     former_count: usize,
-    /// From so many bytes on, those that no walk needs are looked for.
+    /// From this many bytes on, those that no walk needs are looked for.
     prune_at: usize,
 }
 
@@ -154,7 +154,7 @@ fn at_begin(kept: &[(u64, Option<Entry>)], walk: u64) -> Option<Option<&Entry>> 
 
 /// As a table.
 impl Map {
-    /// Whether it is so large that it is read in pages of so many rows.
+    /// Whether it is large enough to be read in pages of `rows`.
     pub(crate) fn is_paged(&self, rows: usize) -> bool {
         self.len() > rows * WHOLE_PAGES_MAX || self.bytes > PAGE_BYTES * WHOLE_PAGES_MAX
     }
@@ -220,7 +220,7 @@ impl Map {
         true
     }
 
-    /// The page after so many of a walk, with so many rows at most. `None`: the walk is lost.
+    /// Page `page` of walk `number`, with at most `rows`. `None`: the walk is lost.
     pub(crate) fn read_page(&mut self, (number, page): (u64, u32), rows: usize) -> Option<Page> {
         let walks = self.walks.as_deref_mut()?;
         let walk = walks.all.iter_mut().find(|walk| walk.number == number)?;
@@ -278,7 +278,7 @@ impl Walk {
 }
 
 impl Store {
-    /// Begins to walk through the table of a key. False: so many do that one more may not.
+    /// Begins to walk through the table of a key. False: too many walk already.
     pub(crate) fn begin_walk(
         &mut self,
         (map, key): (MapId, &[u8]),

@@ -445,7 +445,7 @@ proptest! {
         first in prop::collection::vec(effects(), 0..40),
         later in prop::collection::vec(effects(), 0..40),
         slice in 1usize..6,
-        // So many steps the snapshot is behind the log, or before it.
+        // The steps that the snapshot is behind the log, or before it.
         late in -50_isize..50,
         sifted in 0usize..6,
         sorted in any::<bool>(),

@@ -36,7 +36,7 @@ const MAPS_LOOKED: usize = 16;
 /// The position of the hand: before the first key of this map with this order or a later one.
 pub(super) type Hand = (MapId, u64);
 
-/// How much to evict: at most so many keys, and no more once so many bytes are reached.
+/// How much to evict: at most `keys`, and no more once `bytes` are reached.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) keys: usize,

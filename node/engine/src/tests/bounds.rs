@@ -7,7 +7,7 @@ use doyen_placement::{Eviction, MapEntry, MapLimits};
 const MAP: MapId = MapId(1);
 const OTHER: MapId = MapId(2);
 
-/// Each member has copies of everything. Two maps, of which the first has these limits.
+/// Each member has copies of everything. Two maps. The first has these limits.
 fn world(seed: u64, members: u64, limits: MapLimits) -> World {
     let mut w = World::new(seed, members, |p| {
         (0..members)

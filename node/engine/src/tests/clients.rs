@@ -182,7 +182,7 @@ fn a_client_is_sent_the_changes_since_its_table() {
     };
     let few = told(&mut w, &|t| name(t, 1_001), false);
     assert!((1..1_000).contains(&few), "{few} bytes for one more map");
-    // The client has missed so many tables that the changes since then are not known any more.
+    // The client has missed more tables than those whose changes are known.
     w.disconnect(1, client);
     w.disconnect(2, client);
     (0..10).for_each(|n| _ = told(&mut w, &|t| name(t, 1_002 + n), true));

@@ -120,10 +120,7 @@ fn what_logs_keep_for_readers_is_a_small_part_of_memory_and_goes_before_anything
             if let Some(id) = id {
                 let told = w.told(2, id);
                 let lagged = |t: &Told| matches!(t, Told::Lagged(_));
-                assert!(
-                    !told.iter().any(lagged),
-                    "it takes what it is told: {told:?}"
-                );
+                assert!(!told.iter().any(lagged), "it takes what it hears: {told:?}");
             }
             written && evicted(w) == 0
         };
@@ -500,7 +497,7 @@ fn a_partition_about_to_be_split_evicts_nothing() {
 }
 
 /// Keys of other partitions make room for writes only as fast as they are deleted. Such writes take
-/// little of the kept memory. Once there are no such keys, writes are told at once that there is no
+/// little of the kept memory. Once there are no such keys, writes fail at once, because there is no
 /// room.
 #[test]
 fn writes_that_make_no_room_take_little_of_the_kept_memory() {
@@ -586,7 +583,7 @@ fn large() -> String {
     "x".repeat(MEMORY / 10)
 }
 
-/// A write of so many bytes: of one key, or of two keys in a transaction.
+/// A write of `bytes`: of one key, or of two keys in a transaction.
 fn write(key: &str, bytes: usize, together: bool) -> Work {
     if !together {
         let action = set(&"x".repeat(bytes));

@@ -181,7 +181,7 @@ pub(super) fn form(w: &World, n: u64, key: &str) -> Option<(bool, usize)> {
     })
 }
 
-/// Sets so many fields of a hash, a few at a time.
+/// Sets this number of `fields` of a hash, a few at a time.
 fn fill(w: &mut World, n: u64, key: &str, fields: usize) {
     let names: Vec<String> = (0..fields)
         .map(|i| format!("field-{i} value-{i}"))
@@ -362,7 +362,7 @@ fn a_transaction_changes_large_hashes_whole_or_not_at_all() {
     );
     let expected = [0, 1, 0, 1, 299, 1].map(Outcome::Int);
     assert_eq!(outcome, many(expected.into_iter().chain([text("two")])));
-    // The hash is deleted, and made anew, within one operation.
+    // The hash is deleted, and made again, within one operation.
     let wide = "x".repeat(3_000);
     let outcome = w.transact(
         2,

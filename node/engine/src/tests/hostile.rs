@@ -2,7 +2,7 @@
 //! nothing.
 //!
 //! Its shard works normally, and a test sends frames in its name. If bytes are refused, the
-//! connection begins anew, as in the network.
+//! connection begins again, as in the network.
 
 use super::*;
 use crate::log::partition_log::Logged;

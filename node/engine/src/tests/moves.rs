@@ -5,8 +5,8 @@ use super::*;
 use crate::role::holding::Bond;
 use doyen_placement::MoveRate;
 
-/// One holder whose copies go to the second member a few chunks at a time. There are so many keys
-/// of 1,000 bytes.
+/// One holder whose copies go to the second member a few chunks at a time. It has `keys` of 1,000
+/// bytes.
 fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     let mut w = World::with_one_holder(seed);
     w.nodes
@@ -20,7 +20,7 @@ fn world(seed: u64, keys: usize, rate: MoveRate) -> World {
     w
 }
 
-/// The world goes on until the learner has so many keys.
+/// The world goes on until the learner has this number of `keys`.
 fn until_learned(w: &mut World, keys: u64) {
     for _ in 0..10_000 {
         if w.nodes[&2].shard.stats().keys >= keys {

@@ -26,7 +26,7 @@ impl World {
         )
     }
 
-    /// For so long, each link carries so many bytes a second in each direction, calls before
+    /// For `time`, each link carries `rate` bytes a second in each direction, calls before
     /// snapshots. If missing copies are made at its sender, both share it, as in `net::links`.
     /// `step` is called in between.
     fn flow(&mut self, time: Duration, rate: u64, mut step: impl FnMut(&mut Self)) {
@@ -362,7 +362,7 @@ impl World {
 
 /// Regression: a learner got its log with the other calls, behind which its snapshot waited. The
 /// log of a few large keys that were written again and again was soon larger than they, and each
-/// snapshot began anew, for as long as they were written.
+/// snapshot began again, for as long as they were written.
 #[test]
 fn missing_copies_come_back_while_large_keys_are_written_again() {
     const VALUE: usize = 4_000_000;

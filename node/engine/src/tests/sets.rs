@@ -46,7 +46,7 @@ fn many(outcomes: &[i64]) -> Outcome {
     Outcome::Many(outcomes.iter().copied().map(Outcome::Int).collect())
 }
 
-/// Adds so many members, a few at a time.
+/// Adds `count` members, a few at a time.
 fn fill(w: &mut World, n: u64, key: &str, count: usize) {
     for first in (0..count).step_by(20) {
         let members = (first..count.min(first + 20)).map(|n| format!("member-{n}"));

@@ -221,7 +221,7 @@ fn copying_pauses_for_clients_and_continues_at_once_without_them() {
     assert!(shard.stats().copies.snapshot_bytes > sent);
 }
 
-/// Regression: so many partitions at once, each with four parts under way as large as values, were
+/// Regression: many partitions at once, each with four parts under way as large as values, were
 /// more than may wait for a peer. Its connection was closed for that, again and again.
 #[test]
 fn snapshots_of_large_values_wait_until_earlier_parts_have_arrived() {

@@ -1,4 +1,4 @@
-//! Subscribers are told every committed change of a key in order, or that they were not.
+//! Subscribers get every committed change of a key in order, or hear that they did not.
 
 use super::*;
 use crate::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
@@ -42,7 +42,7 @@ impl World {
         told
     }
 
-    /// The changes that a subscription was told, none of which may be missing.
+    /// The changes that a subscription got. None may be missing.
     fn changes(&mut self, n: u64, id: SubscriptionId) -> Vec<Change> {
         let told = self.told(n, id).into_iter();
         told.map(|told| match told {
@@ -121,7 +121,7 @@ fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
         assert_eq!(events[4..], [None, Some("set"), None], "{n}");
         assert_eq!(whats(changes), expected, "{n}");
     }
-    // Who has left is told nothing, and nothing is left of it.
+    // A subscriber that has left gets nothing, and nothing is left of it.
     w.nodes
         .get_mut(&3)
         .unwrap()
@@ -725,7 +725,7 @@ fn a_bookmark_from_before_a_split_goes_on_in_the_heirs() {
         w.set(1, key, "b");
     }
     w.settle(Duration::from_millis(30));
-    // Its changes from before the split are not taken yet, though its heirs' are told.
+    // Its changes from before the split are not taken yet, though its heirs' have come.
     let behind = w.bookmark(3, id, &told[1..]);
     let resumed = w.resume(3, all(), &mark);
     w.settle(Duration::from_millis(30));

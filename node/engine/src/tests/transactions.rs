@@ -163,7 +163,7 @@ fn a_watched_key_of_a_lost_lineage_has_changed() {
     assert_eq!(outcome, many([Outcome::Ok]));
 }
 
-/// Regression: every process was killed, the cluster was founded anew and wrote as many times as
+/// Regression: every process was killed, the cluster was founded again and wrote as many times as
 /// the former one had. So a version that was seen in the former one was the version of another
 /// value.
 #[test]

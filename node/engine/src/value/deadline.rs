@@ -48,7 +48,7 @@ pub(crate) const fn is_over(deadline: u64, clock: u64) -> bool {
     deadline != 0 && self::clock(deadline) <= clock
 }
 
-/// The same deadline on a clock that is ahead by so much.
+/// The same deadline on a clock that is `ahead_ms` ahead.
 pub(crate) const fn moved(deadline: u64, ahead_ms: u64) -> u64 {
     if deadline == 0 {
         0

@@ -249,8 +249,8 @@ impl Entry {
         });
     }
 
-    /// An entry to reuse with room for so many bytes, if one of the last two that were recycled has
-    /// that size: a change of a field gives up the row and the former value.
+    /// An entry to reuse with room for `length` bytes, if one of the last two that were recycled
+    /// has that size: a change of a field gives up the row and the former value.
     fn spare(length: usize) -> Option<Self> {
         SPARE.with_borrow_mut(|spare| {
             let mut last = spare.iter().enumerate().rev().take(2);
@@ -283,7 +283,8 @@ impl Entry {
         self.large().map(LargeValue::allocation_of)
     }
 
-    /// Whether the entry or its value is shared outside of a store that holds it so many times.
+    /// Whether the entry or its value is shared outside of a store, which `holds` it this many
+    /// times.
     pub(crate) fn is_held_beside(&self, holds: usize) -> bool {
         let value = self
             .large()
@@ -326,7 +327,7 @@ impl Entry {
         self.stamp() & !KINDS
     }
 
-    /// Its version, and in some of its bits what its value is: as copies are told.
+    /// Its version, and in some of its bits what its value is: as copies get it.
     #[inline]
     pub(crate) fn stamp(&self) -> u64 {
         self.head().version.load(Ordering::Relaxed) & !MARK

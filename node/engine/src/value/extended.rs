@@ -228,7 +228,7 @@ fn of_decimal(negative: bool, digits: &[u8], exponent: i64) -> Option<Extended> 
     if exponent >= 0 {
         return Some(round(negative, number * power, 0, false));
     }
-    // So many bits that two are left for rounding.
+    // Enough bits to leave two for rounding.
     let more = (MANTISSA_BITS + 2 + power.bits()).saturating_sub(number.bits());
     let shifted = number << more;
     let quotient = &shifted / &power;

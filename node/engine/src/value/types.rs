@@ -25,18 +25,18 @@ pub(crate) struct Type {
     pub(crate) level: u16,
     /// How Redis may store it.
     pub(crate) encodings: &'static [Encoding],
-    /// How its changes are told to subscribers of Redis.
+    /// How messages to subscribers of Redis call its changes.
     pub(crate) events: Events,
     /// How it lies in a store.
     pub(crate) layout: Layout,
 }
 
-/// How changes of a value are told to subscribers of Redis.
+/// How messages to subscribers of Redis call changes of a value.
 #[derive(Debug, Clone, Copy)]
 pub struct Events {
     /// The letter of its class in `notify-keyspace-events`.
     pub class: u8,
-    /// What is told if something was written, and no more is known of that.
+    /// The name if something was written, and no more is known of that.
     pub put: &'static str,
     /// The same if a field was removed.
     pub removed: &'static str,
@@ -56,7 +56,7 @@ pub(crate) enum Layout {
 pub(crate) struct Collection {
     /// How it is packed.
     pub(crate) packing: &'static dyn Packing,
-    /// How Redis would store so many fields with these values.
+    /// How Redis would store fields with these values, from their number.
     pub(crate) encoding: fn(usize, &mut EachField<'_>) -> Encoding,
 }
 
@@ -100,7 +100,7 @@ impl Kind {
         self.of_type().name
     }
 
-    /// How its changes are told to subscribers of Redis.
+    /// How messages to subscribers of Redis call its changes.
     #[doc(hidden)]
     #[must_use]
     pub const fn events(self) -> Events {

@@ -98,7 +98,7 @@ pub enum OpenCaller {
 /// Buffers of one kind take this part of the memory at most, and no more than this of a large one.
 const SHARE_PART: usize = 8;
 const SHARE_BYTES_MAX: usize = 256 << 20;
-/// This part of the memory is kept for subscribers of changes at most, and so much at a client.
+/// At most this part of the memory is kept for subscribers of changes, and this much at a client.
 const READERS_PART: usize = 16;
 const READERS_BYTES_OF_CLIENT: usize = 64 << 20;
 /// Tickets of callers that wait may always take the first, and never take more than the second.
@@ -150,8 +150,8 @@ pub struct Limits {
     /// About how many entries of split or merged partitions the new ones draw in one slice: half a
     /// millisecond of work.
     pub drawn_max: usize,
-    /// `1.0204 L + margin`: the wait for a tenure of which nothing is known, and how much the lease
-    /// is worth.
+    /// `1.0204 L + margin`: the wait for a tenure about which nothing is known, and how much the
+    /// lease is worth.
     pub takeover_wait: Duration,
 }
 

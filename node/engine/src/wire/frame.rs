@@ -88,8 +88,8 @@ pub(crate) enum Frame {
     },
     /// Entries from `head.first` on, in an aligned log.
     Append { head: Head, entries: Vec<Logged> },
-    /// Everything up to here is applied. Also how much memory the sender has left after so many
-    /// bytes of each lane have arrived.
+    /// Everything up to here is applied. Also how much memory the sender has left after `arrived`
+    /// bytes of each lane have come.
     Acks {
         headroom: Headroom,
         arrived: Lanes,
@@ -103,7 +103,7 @@ pub(crate) enum Frame {
         next: u64,
     },
     /// A copy for a learner begins after `seq`. A copy that was in sync and has everything up to
-    /// `kept` answers with `Holds`. The primary stores so many bytes.
+    /// `kept` answers with `Holds`. The primary stores `bytes`.
     Begin {
         at: PartitionRef,
         epoch: Epoch,
@@ -116,7 +116,7 @@ pub(crate) enum Frame {
     /// The learner has no room for the copy.
     NoRoom { at: PartitionRef, session: u32 },
     /// The learner puts off the announced copy (`Begin`) because of its pace: the primary may
-    /// announce it again after so many milliseconds.
+    /// announce it again after `ms`.
     Later {
         at: PartitionRef,
         session: u32,
@@ -153,7 +153,8 @@ pub(crate) enum Frame {
         session: u32,
         next: u32,
     },
-    /// So many chunks, with the log up to `seq`, and maybe the end; or the snapshot is unknown.
+    /// `chunks` have arrived, with the log up to `seq`, and maybe the end; or the snapshot is
+    /// unknown.
     Arrived {
         at: PartitionRef,
         session: u32,
@@ -168,8 +169,8 @@ pub(crate) enum Frame {
         session: u32,
         dedup: Vec<Remembered>,
     },
-    /// The primary has sent the whole snapshot. It is complete at the learner once so many chunks,
-    /// and the log up to `seq`, have arrived.
+    /// The primary has sent the whole snapshot. It is complete at the learner once `chunks`, and
+    /// the log up to `seq`, have arrived.
     Finish {
         at: PartitionRef,
         session: u32,
@@ -236,7 +237,7 @@ pub(crate) enum Frame {
         sharded: bool,
         names: Vec<Vec<u8>>,
     },
-    /// So many.
+    /// The number of subscribers of each channel.
     Counted { ticket: u64, counts: Vec<u64> },
     /// A question about the subscribers at the receiver's process.
     Ask {
@@ -256,7 +257,7 @@ pub(crate) enum Frame {
         filter: Filter,
         had: Vec<Position>,
     },
-    /// Changes after `seq` follow. So much is missing before it.
+    /// Changes after `seq` follow. `missing` says what is missing before it.
     Subscribed {
         at: PartitionRef,
         ticket: u64,
@@ -270,7 +271,7 @@ pub(crate) enum Frame {
         last: u64,
         changes: Vec<Change>,
     },
-    /// So many more bytes of changes were taken.
+    /// The subscriber took `bytes` more of changes.
     Taken {
         at: PartitionRef,
         ticket: u64,
@@ -292,8 +293,7 @@ pub(crate) enum Frame {
     },
     /// For how many milliseconds the sender's thread was late since they connected, in total.
     Late { ms: u32 },
-    /// Execute this once it is not blocked, and reply. Its caller has waited for so many
-    /// milliseconds already.
+    /// Execute this once it is not blocked, and reply. Its caller has waited for `age_ms` already.
     Wait {
         at: PartitionRef,
         n: u64,
@@ -361,7 +361,7 @@ const RELIEF_PART: u64 = 5;
 pub(crate) struct Headroom {
     /// All memory that is left.
     pub(crate) left: u64,
-    /// A node with less than this is full: so much is kept for tails and data under way.
+    /// A node with less than this is full. This much is kept for tails and data under way.
     pub(crate) kept: u64,
     /// Memory that it will soon get back without any eviction.
     pub(crate) loose: u64,
@@ -383,7 +383,7 @@ impl Headroom {
         }
     }
 
-    /// With so much left, a full node is not full any more: 12 % of its memory.
+    /// How much must be left until a full node is not full any more: 12 % of its memory.
     pub(crate) const fn enough(self) -> u64 {
         self.kept.saturating_add(self.kept / RELIEF_PART)
     }

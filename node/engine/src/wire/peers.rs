@@ -75,7 +75,7 @@ pub(crate) struct Peer {
     learners_turn: bool,
     /// Answers to its operations.
     answers: HeldAnswers,
-    /// Clocks of partitions that it is told in the next datagrams.
+    /// Clocks of partitions that it gets in the next datagrams.
     clocks: Vec<(PartitionRef, Epoch, u64)>,
     /// The last stamp of its callers that wait here.
     pub(crate) stamp: u64,
@@ -157,9 +157,9 @@ pub(crate) struct Peers {
     pub(crate) silent: Silent,
     /// Peers for which data was held back, and which have taken bytes since.
     relieved: Vec<MemberId>,
-    /// Peers that are told clocks.
+    /// Peers that get clocks.
     clocked: Vec<MemberId>,
-    /// Peers that are told how late this thread is.
+    /// Peers that get reports of how late this thread is.
     told_lateness: Vec<MemberId>,
     /// How late this thread is.
     late: Lateness,
@@ -175,7 +175,7 @@ fn datagram(frame: &Frame) -> Bytes {
 }
 
 impl Peers {
-    /// No peers yet. Each of them may be owed so many bytes of large answers.
+    /// No peers yet. Each of them may be owed `owed_max` bytes of large answers.
     pub(crate) fn new(owed_max: usize) -> Self {
         Self {
             owed_max,
@@ -191,7 +191,7 @@ impl Peers {
     }
 
     /// A connection of this version begins: nothing is in flight. If the peer reports arrived
-    /// bytes, it is crowded when so many bytes of calls are on their way.
+    /// bytes, it is crowded when `ahead_max` bytes of calls are on their way.
     pub(crate) fn connect(
         &mut self,
         (id, version): (MemberId, u16),
@@ -249,7 +249,7 @@ impl Peers {
     }
 
     /// Timers are looked at. `due`: when the first of them was due. If this thread was late, its
-    /// peers are told.
+    /// peers get a report.
     pub(crate) fn look_at_lateness(&mut self, me: MemberId, due: Option<Time>, now: Time) {
         // A client has no copies, and members take no such frame from it.
         if self.late.looked(due, now) && !me.is_client() {
@@ -454,7 +454,7 @@ impl Peers {
         self.pay(id, answer_weight(outcome));
     }
 
-    /// A peer is owed so much less.
+    /// A peer is owed `weight` less.
     fn pay(&mut self, id: MemberId, weight: usize) {
         let Some(peer) = self.all.get_mut(&id).filter(|_| weight > 0) else {
             return;
@@ -482,7 +482,7 @@ impl Peers {
         }
     }
 
-    /// Sends up to so many answers that were held back, while there is room.
+    /// Sends at most `most` answers that were held back, while there is room.
     pub(crate) fn answer_more(&mut self, id: MemberId, most: usize) {
         for _ in 0..most {
             let Some(peer) = self.all.get_mut(&id) else {
@@ -646,7 +646,7 @@ impl Peers {
         self.all.get(&id).map_or(0, |peer| peer.given(CALLS))
     }
 
-    /// Whether so many bytes of calls have arrived at a peer, as far as it reports them.
+    /// Whether `given` bytes of calls have arrived at a peer, as far as it reports them.
     pub(crate) fn has_taken(&self, id: MemberId, given: u64) -> bool {
         self.all.get(&id).is_none_or(|peer| {
             let untold = peer.traffic.ahead_max.unwrap_or(u64::MAX) / UNTOLD_PART;
@@ -661,8 +661,8 @@ impl Peers {
         rate.unwrap_or_default().saturating_mul(millis) / 1000
     }
 
-    /// Whether so much is on its way to a peer that snapshots must wait. Peers report arrived bytes
-    /// with their memory (`Context::tell_headroom`).
+    /// Whether snapshots must wait because of the bytes that are on their way to a peer. Peers
+    /// report arrived bytes with their memory (`Context::tell_headroom`).
     pub(crate) fn copies_wait(&self, id: MemberId) -> bool {
         self.all
             .get(&id)
@@ -735,14 +735,14 @@ impl Peers {
     }
 
     /// Checks which peers are full, by their reports since the last check, and where writes wait
-    /// for room. So many threads share the work there.
+    /// for room. `shares` threads share the work there.
     pub(crate) fn look_at_memory(&mut self, shares: u64, pressed: bool) {
         for (_, peer) in self.all.iter_mut() {
             peer.supply.look(shares, pressed);
         }
     }
 
-    /// Writes wait for so many bytes at a peer.
+    /// Writes wait for `bytes` at a peer.
     pub(crate) fn lack(&mut self, id: MemberId, bytes: u64) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.supply.pressure.lack(bytes);
@@ -787,7 +787,7 @@ impl Peers {
         self.all.values().any(|p| p.supply.pressure.excess() > 0)
     }
 
-    /// So many bytes were evicted.
+    /// `bytes` were evicted.
     pub(crate) fn relieve(&mut self, id: MemberId, bytes: usize) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.supply.pressure.relieve(bytes);

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// wait. A single write that needs more is refused.
 const LACKING_KEPT_MAX: u64 = 4;
 /// If this thread leads nothing that may be evicted at a member, other primaries may. Writes wait
-/// for them only during so much time. Then it is likely that there is nothing at all.
+/// for them only for this time. Then it is likely that there is nothing at all.
 const RELIEF_WAIT: Duration = Duration::from_secs(1);
 
 /// Whether a member is full, and how much this thread must evict for it.
@@ -35,7 +35,7 @@ impl Pressure {
         bears: false,
     };
 
-    /// Judges by the room of the member. So many threads share the work of keeping it from being
+    /// Judges by the room of the member. `shares` threads share the work of keeping it from being
     /// full. The room for a waiting write is made by its thread alone, because no other knows of
     /// it. `pressed`: writes had to make room.
     pub(crate) fn look(&mut self, room: Headroom, shares: u64, pressed: bool) {
@@ -53,7 +53,7 @@ impl Pressure {
         self.excess = common.saturating_add(short.min(lacking));
     }
 
-    /// A write of this thread waits for so many bytes at that member, until the next check.
+    /// A write of this thread waits for `bytes` at that member, until the next check.
     pub(crate) fn lack(&mut self, bytes: u64) {
         self.lacking = self.lacking.saturating_add(bytes);
     }
@@ -84,7 +84,7 @@ impl Pressure {
         self.excess
     }
 
-    /// So many bytes were evicted.
+    /// `bytes` were evicted.
     pub(crate) fn relieve(&mut self, bytes: usize) {
         self.excess = self.excess.saturating_sub(bytes as u64);
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// A link that carries less than this, in bytes a second, is too slow for a copy: writes would wait
 /// for it until their callers give up.
 const RATE_LEAST: u64 = 512 << 10;
-/// An ack may be behind so many parts of the bytes that may be on their way to a peer, because the
-/// peer sends much, too.
+/// An ack may be behind this many parts of the bytes that may be on their way to a peer, because
+/// the peer sends much, too.
 const BACK_PARTS: u64 = 4;
 /// A copy that has acknowledged nothing of what has arrived there for this long is silent, however
 /// late threads are.

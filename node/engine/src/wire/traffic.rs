@@ -101,14 +101,14 @@ impl Traffic {
         arrived[CALLS].saturating_sub(told[CALLS]) + arrived[BULK].saturating_sub(told[BULK])
     }
 
-    /// Whether these are so many that they are reported at once.
+    /// Whether these are enough to be reported at once.
     pub(crate) fn is_told_at_once(&self) -> bool {
         self.ahead_max
             .is_some_and(|most| self.untold() > most / TOLD_PART)
     }
 
-    /// Whether these are so many that they are reported at a check: more than `step`, or less if
-    /// less may be on its way.
+    /// Whether these are enough to be reported at a check: more than `step`, or less if less may be
+    /// on its way.
     pub(crate) fn is_told_at_look(&self, step: u64) -> bool {
         self.untold()
             > self
@@ -147,7 +147,7 @@ const AHEAD_PART: u64 = 32;
 const REPAIR_AHEAD_PART: u64 = 8;
 
 impl Flow {
-    /// So many bytes have arrived by now.
+    /// Samples the rate: `arrived` bytes have arrived by now.
     fn note(&mut self, arrived: u64, idle: bool, now: Time) {
         match self.from {
             Some((before, since)) if now.since(since) >= FLOW_SAMPLE => {

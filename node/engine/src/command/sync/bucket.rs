@@ -1,6 +1,6 @@
 //! A token bucket: it is full at first, each call takes tokens, and it is filled again evenly.
 //!
-//! With `refill` tokens per `period_ms`, it counts in units of which a token has `period_ms` and a
+//! With `refill` tokens per `period_ms`, it counts in units: a token has `period_ms` of them, and a
 //! millisecond brings `refill`. So everything is a whole number, and nothing is rounded away
 //! however often and at whatever moments it is asked. What is stored is when the bucket is full
 //! again: the deadline of the entry, and by how many units that moment is rounded up.
@@ -50,7 +50,7 @@ impl TokenBucket {
         (valid && bucket.size().div_ceil(refill.into()) <= FILL_MS_MAX).then_some(bucket)
     }
 
-    /// Takes so many tokens, if they are there; with 0 it only looks. → [`super::read_decision`]
+    /// Takes `cost` tokens, if they are there; with 0 it only looks. → [`super::read_decision`]
     #[must_use]
     pub fn take(self, cost: u64) -> Action {
         let numbers = [self.capacity, self.refill, self.period_ms, cost].map(number);
@@ -62,7 +62,7 @@ impl TokenBucket {
         u128::from(self.capacity) * u128::from(self.period_ms)
     }
 
-    /// The milliseconds in which so many units come. They are few enough.
+    /// The milliseconds in which `units` come. They are few enough.
     fn ms(self, units: u128) -> u64 {
         u64::try_from(units.div_ceil(self.refill.into())).unwrap_or(u64::MAX)
     }
@@ -146,7 +146,7 @@ pub(super) struct BucketState {
     period_ms: u64,
     /// When the bucket is full.
     full: u64,
-    /// So many units more than are missing come until then.
+    /// The units that come until then beyond those that are missing.
     rounded: u64,
 }
 

@@ -17,7 +17,7 @@ pub const PERMITS_MAX: u16 = 1024;
 /// The most owners that wait for one.
 pub const WAITERS_MAX: usize = 1024;
 
-/// No cluster has so many lineages and writes. A value with a higher token is no state.
+/// No cluster has this many lineages and writes. A value with a higher token is no state.
 const TOKEN_MAX: u64 = 1 << 62;
 /// Added to the number of permits: all callers have to give the same one.
 pub(super) const SAME: i64 = 1 << 16;
@@ -326,7 +326,7 @@ impl PermitState {
         self.waiters.retain(|waiter| waiter.until > clock);
     }
 
-    /// How a key that has this entry gets this state, of which nothing is over.
+    /// How a key that has this entry gets this state. Nothing in the state is over.
     ///
     /// # Errors
     /// It is too large.
@@ -402,7 +402,7 @@ impl PermitState {
         self.waiters.iter().position(|waiter| waiter.owner == owner)
     }
 
-    /// Whether a permit is free for an owner with so many waiters before it.
+    /// Whether a permit is free for an owner with `ahead` waiters before it.
     fn is_free(&self, ahead: usize, permits: usize) -> bool {
         ahead < permits.saturating_sub(self.holders.len())
     }
@@ -428,8 +428,8 @@ impl PermitState {
         }
     }
 
-    /// When it is the turn of an owner with so many waiters before it, if the others do nothing
-    /// more: when so many holders and earlier waiters are over that a permit is free for it.
+    /// When it is the turn of an owner with `ahead` waiters before it, if the others do nothing
+    /// more: when enough holders and earlier waiters are over for a permit to be free for it.
     fn turn(&self, ahead: usize, permits: usize) -> u64 {
         let holders = self.holders.iter().map(|holder| holder.until);
         let waiters = self.waiters.iter().take(ahead).map(|waiter| waiter.until);

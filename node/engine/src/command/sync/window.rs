@@ -48,7 +48,7 @@ impl SlidingWindow {
         valid.then_some(Self { limit, window_ms })
     }
 
-    /// Counts so much, if it is within the limit; with 0 it only looks. → [`super::read_decision`]
+    /// Counts `cost`, if it is within the limit; with 0 it only looks. → [`super::read_decision`]
     #[must_use]
     pub fn count(self, cost: u64) -> Action {
         let numbers = [self.limit, self.window_ms, cost].map(number);
@@ -102,8 +102,8 @@ impl SlidingWindow {
     fn retry_ms(self, cost: u64, (state, clock): (&WindowState, u64)) -> Option<u64> {
         let room = |counted: u64| self.limit.checked_sub(counted.checked_add(cost)?);
         let elapsed = state.elapsed(clock);
-        // How far into a window, if so much came in the window before and there is room for so
-        // much of it.
+        // The offset in a window at which `before`, from the window before it, counts for at most
+        // `room`.
         let into = |before: u64, room: u64| {
             let covered = u128::from(room) * u128::from(self.window_ms) / u128::from(before.max(1));
             // At most the window.

@@ -76,7 +76,7 @@ impl Sink {
 
 /// The learner's side.
 impl Host {
-    /// How much of so many bytes is in the first chunk.
+    /// How much of a snapshot of `bytes` is in its first chunk.
     fn first_chunk(&self, bytes: u64) -> usize {
         usize::try_from(bytes)
             .unwrap_or(usize::MAX)
@@ -241,8 +241,8 @@ impl Following<'_> {
         fault::pass(Point::TargetBegins);
     }
 
-    /// Whether so much fits here, besides the memory that is kept for writes and the other
-    /// snapshots under way.
+    /// Whether `bytes` fit here, besides the memory that is kept for writes and the other snapshots
+    /// under way.
     fn fits(&self, cx: &Host, bytes: u64) -> bool {
         let room = cx.headroom();
         // What the partition holds now is dropped first.

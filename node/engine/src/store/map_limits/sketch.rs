@@ -15,7 +15,7 @@ const WORDS: (usize, usize) = (128, 1 << 21);
 /// All counters of a word without their highest bit, after a shift.
 const HALVES: u64 = 0x7777_7777_7777_7777;
 
-/// The frequencies of about so many keys.
+/// The frequencies of about `keys` keys.
 #[derive(Debug)]
 pub(crate) struct Sketch {
     words: Box<[u64]>,
@@ -25,7 +25,7 @@ pub(crate) struct Sketch {
 }
 
 impl Sketch {
-    /// For so many keys: 16 bytes each.
+    /// For `keys`: 16 bytes each.
     pub(crate) fn new(keys: u64) -> Self {
         let words = usize::try_from(keys.saturating_mul(WORDS_EACH)).unwrap_or(usize::MAX);
         Self {
@@ -47,7 +47,7 @@ impl Sketch {
 
     /// Its four words and counters for a key.
     fn places(&self, order: u64) -> [(usize, u32); 4] {
-        // The order of keys decides where they are stored, so its bits are mixed anew.
+        // The order of keys decides where they are stored, so its bits are mixed once more.
         let hash = order.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let hash = (hash ^ (hash >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
         [0, 1, 2, 3].map(|row| {

@@ -24,7 +24,7 @@ pub(crate) static HASH: Type = Type {
 const PACKED: Encoding = Encoding::new(3, "listpack");
 const TABLE: Encoding = Encoding::new(4, "hashtable");
 
-/// Redis keeps a hash packed up to so many fields, and fields and values of so many bytes.
+/// Redis keeps a hash packed up to this many fields, and fields and values of this many bytes.
 const PACKED_FIELDS: usize = 512;
 const PACKED_BYTES: usize = 64;
 

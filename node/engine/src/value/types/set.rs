@@ -1,7 +1,7 @@
 //! Sets: fields without values, which are called members.
 //!
 //! ```text
-//!   2, 4 or 8 ─> integers of so many bytes, in their order     as Redis's intsets
+//!   2, 4 or 8 ─> integers of this many bytes, in their order   as Redis's intsets
 //!   0 ─────────> member member ...                             as soon as one is no integer
 //! ```
 
@@ -32,7 +32,7 @@ const INTEGERS: Encoding = Encoding::new(5, "intset");
 const PACKED: Encoding = Encoding::new(6, "listpack");
 const TABLE: Encoding = Encoding::new(7, "hashtable");
 
-/// Redis keeps so many integers packed, and so many members of so many bytes.
+/// Redis keeps this many integers packed, and this many members of this many bytes.
 const INTEGERS_MAX: usize = 512;
 const PACKED_MEMBERS: usize = 128;
 const PACKED_BYTES: usize = 64;
@@ -61,7 +61,7 @@ struct Members;
 
 /// What a packed set holds.
 enum PackedMembers<'a> {
-    /// Integers of so many bytes.
+    /// Integers of this many bytes each.
     Integers(usize, &'a [u8]),
     Items(&'a [u8]),
 }

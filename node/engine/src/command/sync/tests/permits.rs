@@ -306,8 +306,8 @@ impl Model {
         }
     }
 
-    /// The first moment at which one with so many before it could get a permit, if nobody does
-    /// anything.
+    /// The first moment at which an owner with `ahead` waiters before it could get a permit, if the
+    /// others do nothing.
     fn turn(&self, ahead: usize, now: u64) -> u64 {
         let could = |at: u64| {
             let live = self.holders.iter().filter(|(.., end)| *end > at).count();
@@ -460,8 +460,8 @@ proptest! {
         }
     }
 
-    /// No wake-up is lost: one that asks as often as it is told gets its permit when its turn has
-    /// come at the latest, and asks only a few times.
+    /// No wake-up is lost: an owner that asks as often as answers say gets its permit when its turn
+    /// has come at the latest, and asks only a few times.
     #[test]
     fn a_live_waiter_is_granted_at_last(
         permits in 1_usize..4,

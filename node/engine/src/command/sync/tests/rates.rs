@@ -41,7 +41,7 @@ fn a_bucket_that_is_asked_at_odd_moments_loses_no_part_of_a_token() {
         taken += u64::from(key.decide(&take).allowed);
         key.clock += 1;
     }
-    // A burst of 3, and 3 in each of 100 s, the last of which comes with the next moment.
+    // A burst of 3, and 3 in each of 100 s. The last one comes with the next moment.
     assert_eq!(taken, 3 + 300 - 1);
 }
 
@@ -142,7 +142,7 @@ fn a_clock_that_goes_back_gives_no_more_than_the_limit() {
     assert!(!refused.allowed && refused.remaining == 0);
 }
 
-/// What a bucket has, in units of which a millisecond brings `refill`, counted each millisecond.
+/// What a bucket has, counted each millisecond, in units: a millisecond brings `refill` of them.
 #[derive(Debug, Clone)]
 struct SlowBucket {
     units: u128,
@@ -157,7 +157,7 @@ impl SlowBucket {
         }
     }
 
-    /// In how many milliseconds it has so many.
+    /// In how many milliseconds it has `units`.
     fn until(&self, units: u128) -> u64 {
         let mut later = self.clone();
         let mut ms = 0;
