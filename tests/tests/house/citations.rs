@@ -3,6 +3,7 @@
 //!
 //! A comment cites them in brackets: `(rule 4)`, `(rules 8 to 10)`, `(I5, I6)`.
 
+use super::pages::files;
 use doyen_tests::mutants;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -49,7 +50,7 @@ fn number(text: &str) -> Option<(u32, usize)> {
 }
 
 /// Whether a word begins there.
-fn begins_word(text: &str, at: usize) -> bool {
+pub(super) fn begins_word(text: &str, at: usize) -> bool {
     !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
@@ -95,14 +96,15 @@ fn citations(text: &str) -> Vec<Citation> {
     found
 }
 
-/// A run of comment lines as one text, and where each of its lines begins.
-struct Comment {
-    text: String,
+/// Lines as one text, and where each of them begins.
+#[derive(Debug, Default)]
+pub(super) struct Comment {
+    pub(super) text: String,
     lines: Vec<(usize, usize)>,
 }
 
-/// The comments of a source. A line that also holds code is a comment of its own.
-fn comments(source: &str) -> Vec<Comment> {
+/// The comments of a source: runs of lines. A line that also holds code is a comment of its own.
+pub(super) fn comments(source: &str) -> Vec<Comment> {
     let mut all: Vec<Comment> = Vec::new();
     let mut goes_on = false;
     for (line, text) in (1..).zip(source.lines()) {
@@ -117,25 +119,24 @@ fn comments(source: &str) -> Vec<Comment> {
         };
         let whole = text[..begin].trim().is_empty();
         if !(goes_on && whole) {
-            all.push(Comment {
-                text: String::new(),
-                lines: Vec::new(),
-            });
+            all.push(Comment::default());
         }
         goes_on = whole;
         if let Some(comment) = all.last_mut() {
-            comment.lines.push((comment.text.len(), line));
-            comment
-                .text
-                .push_str(text[begin..].trim_start_matches([' ', '/', '!']));
-            comment.text.push(' ');
+            comment.push(line, text[begin..].trim_start_matches([' ', '/', '!']));
         }
     }
     all
 }
 
 impl Comment {
-    fn line_of(&self, at: usize) -> usize {
+    pub(super) fn push(&mut self, line: usize, text: &str) {
+        self.lines.push((self.text.len(), line));
+        self.text.push_str(text);
+        self.text.push(' ');
+    }
+
+    pub(super) fn line_of(&self, at: usize) -> usize {
         self.lines
             .iter()
             .rev()
@@ -150,34 +151,20 @@ impl Comment {
     }
 }
 
-/// Files of these kinds below a directory, in order.
-fn files(directory: &Path, extension: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory)
-        .expect("a directory of ours")
-        .flatten()
-    {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(files(&path, extension));
-        } else if path.extension().is_some_and(|e| e == extension) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
+/// All sources except those of this test and of [`super::words`]: their examples are wrong on
+/// purpose.
+pub(super) fn sources() -> BTreeMap<PathBuf, String> {
+    let wrong = ["citations.rs", "words.rs"].map(|name| Path::new("tests/tests/house").join(name));
+    let mut sources = files(Path::new(ROOT), |name| name.ends_with(".rs"));
+    sources.retain(|path, _| !wrong.contains(path));
+    sources
 }
 
-/// All sources of our crates except this file, whose examples cite rules that do not exist.
-fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(ROOT);
-    let paths = ["placement", "gossip", "node", "tests", "examples"]
-        .into_iter()
-        .flat_map(|of| files(&root.join(of), "rs"));
-    let others = paths.filter(|path| !path.ends_with("tests/tests/house/citations.rs"));
-    others
-        .map(|path| (path.clone(), std::fs::read_to_string(path).expect("text")))
-        .collect()
+/// All pages except notes.
+pub(super) fn pages() -> BTreeMap<PathBuf, String> {
+    let mut pages = files(Path::new(ROOT), |name| name.ends_with(".md"));
+    pages.retain(|path, _| !path.starts_with("docs/notes"));
+    pages
 }
 
 fn page() -> String {
@@ -262,12 +249,7 @@ fn every_rule_and_invariant_that_a_source_cites_is_stated() {
 #[test]
 fn every_rule_and_invariant_that_a_page_cites_is_stated() {
     let stated = sections(&page());
-    let root = Path::new(ROOT);
-    let mut pages = files(&root.join("docs"), "md");
-    pages.retain(|path| !path.starts_with(root.join("docs/notes")));
-    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root.join(name)));
-    for path in pages {
-        let text = std::fs::read_to_string(&path).expect("text");
+    for (path, text) in pages() {
         for Citation { law, at } in citations(&text) {
             let line = text[..at].lines().count();
             assert!(
@@ -302,7 +284,7 @@ fn each_rule_and_invariant_has_a_reason_and_a_test() {
 #[test]
 fn every_test_and_mutant_that_the_page_names_exists() {
     let page = page();
-    let code: String = sources().into_iter().map(|(_, source)| source).collect();
+    let code: String = sources().into_values().collect();
     let mutants: BTreeSet<&str> = mutants::all().map(|m| m.id()).collect();
     let mut wrong = Vec::new();
     for word in code_words(&page) {

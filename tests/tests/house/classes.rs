@@ -144,7 +144,7 @@ fn changed(head: &str) -> BTreeSet<&str> {
 }
 
 /// The types that a crate declares, each with its files.
-fn declared(sources: &Sources) -> BTreeMap<&str, BTreeSet<&str>> {
+pub(super) fn declared(sources: &Sources) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (file, code) in sources {
         for (head, _) in items(code) {

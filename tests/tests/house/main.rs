@@ -7,3 +7,4 @@ mod lengths;
 mod node;
 mod pages;
 mod rooms;
+mod words;

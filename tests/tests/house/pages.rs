@@ -120,7 +120,7 @@ fn without_code(text: &str) -> String {
 
 /// All files below a directory for which this holds, by their relative paths. Build results and
 /// hidden files are left out.
-fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
+pub(super) fn files(root: &Path, wanted: impl Fn(&str) -> bool) -> BTreeMap<PathBuf, String> {
     let (mut found, mut directories) = (BTreeMap::new(), vec![root.to_owned()]);
     while let Some(directory) = directories.pop() {
         for entry in std::fs::read_dir(&directory)
