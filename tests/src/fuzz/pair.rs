@@ -1,4 +1,4 @@
-//! Two members and a client as live shards, one of which receives any bytes in the name of another.
+//! Two members and a client as live shards. One of them receives any bytes in the name of another.
 
 use super::INPUT_BYTES_MAX;
 use super::wire::stored;

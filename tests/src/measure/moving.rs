@@ -237,7 +237,7 @@ fn confine(cluster: &Cluster, confined: &mut Option<Confined>, name: &str) -> Re
 /// Measures, and prints.
 ///
 /// # Errors
-/// A rival is not installed or does not do what it is told, or nodes cannot be given a share of a
+/// A rival is not installed or does not do what it should, or nodes cannot be given a share of a
 /// processor.
 pub fn run(binary: &str, plan: Plan) -> Result<()> {
     let plan = &Plan {

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest latency that is told apart: an hour, in microseconds.
+/// The longest latency that is kept apart: an hour, in microseconds.
 const LATENCY_MAX: u64 = 3_600_000_000;
 
 /// Latencies, to within one percent, and failures by their reasons.

@@ -233,10 +233,10 @@ static READ: Procedure = procedure(96, "cache-read", Kind::String, (0, 0))
         (found.unwrap_or(Outcome::Nil), KeyChange::None)
     });
 
-/// Claims the entry with this id for so many milliseconds, or renews the claim, unless the entry is
-/// fresh for more than so many milliseconds. With a third number other than 0, it only renews. →
-/// `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of the value, if there is
-/// one
+/// Claims the entry with this id for the milliseconds of the first number, or renews the claim,
+/// unless the entry is fresh for more milliseconds than the second. With a third number other than
+/// 0, it only renews. → `Many` of the verdict (two `Int`s), of the freshness (two `Int`s) and of
+/// the value, if there is one
 pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, (3, 1))
     .costs(|inputs| Footprint {
         answers_value: true,
@@ -352,8 +352,8 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, K
     (Outcome::Int(1), KeyChange::put(value.into(), deadline))
 }
 
-/// Gives up the claim with this id. If there was a value before it, that one is served for so many
-/// milliseconds more, until the next caller loads. → `Int` 1 or 0
+/// Gives up the claim with this id. If there was a value before it, that one is served for
+/// this many milliseconds more, until the next caller loads. → `Int` 1 or 0
 static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1))
     .costs(|inputs| Footprint {
         given: Given::one(&inputs.bytes[0]),

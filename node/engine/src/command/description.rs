@@ -18,7 +18,7 @@ pub const NO_KEYS: KeyPlaces = (0, 0, 0);
 pub const ONE_KEY: KeyPlaces = (1, 1, 1);
 /// All arguments are keys.
 pub const ALL_KEYS: KeyPlaces = (1, -1, 1);
-/// The argument at this place says how many keys follow, each so many places after the one before.
+/// The argument at this place says how many keys follow, each `step` places after the one before.
 #[must_use]
 pub const fn counted_keys(at: i64, step: i64) -> KeyPlaces {
     (0, at, step)

@@ -281,14 +281,14 @@ static ADD_FLOAT: Procedure = procedure(16, "hash add float", Kind::Hash, (0, 2)
         (Some(outcome), Edit::SetOne(field, text.into_bytes()))
     });
 
-/// So many random fields, with (1) or without their values, drawn from this seed. A negative number
-/// draws a field again and again; a number that is not negative, each field at most once. → `Many`,
-/// or `Nil`: the key is absent
+/// This many random fields, with (1) or without their values, drawn from this seed. A negative
+/// number draws a field again and again; a number that is not negative, each field at most once. →
+/// `Many`, or `Nil`: the key is absent
 static RANDOM: Procedure = procedure(17, "hash random", Kind::Hash, (3, 0))
     .costs(values)
     .on_fields(random);
 
-/// Fields with (1) or without their values from a place on, about so many, which match a pattern. →
+/// Fields with (1) or without their values from a place on, about this many, which match a pattern. →
 /// `Keys`
 static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1))
     .costs(values)
@@ -346,7 +346,7 @@ static EXPIRE: Procedure = procedure(20, "hash expire", Kind::Hash, (3, 1))
         (Some(Outcome::Many(outcomes)), edit)
     });
 
-/// When fields expire: how long from now (0), or the wall time (1), in units of so many
+/// When fields expire: how long from now (0), or the wall time (1), in units of this many
 /// milliseconds. → `Many`: -1 never, -2 no such field
 static TIME: Procedure =
     procedure(21, "hash time", Kind::Hash, (2, 1)).on_fields(|inputs, hash, cx| {

@@ -43,8 +43,8 @@ pub(crate) struct Procedure {
     pub(crate) run: Run,
 }
 
-/// A procedure of this number and name, for keys that hold this kind. It takes so many numbers and
-/// so many runs of bytes. Unless it is said otherwise, it reads all of a collection.
+/// A procedure of this number and name, for keys that hold this kind. `takes` counts its numbers and
+/// its runs of bytes. Unless a later call says otherwise, it reads all of a collection.
 pub(super) const fn procedure(
     number: u16,
     name: &'static str,
@@ -69,7 +69,7 @@ impl Procedure {
         self
     }
 
-    /// Subscribers of Redis are told of its writes by an event of this name.
+    /// Subscribers of Redis get an event of this name for its writes.
     pub(super) const fn told_as(mut self, event: &'static str) -> Self {
         self.event = Some(event);
         self

@@ -622,7 +622,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether a table may be stored by one record whose key has so many bytes.
+/// Whether a table may be stored by one record of `most` bytes whose key has `key_bytes`.
 pub(super) fn fits(found: FoundKey<'_>, key_bytes: usize, most: usize) -> bool {
     found.table.is_none_or(|table| {
         let each = table.len().saturating_mul(key_bytes + ROW_OVERHEAD);

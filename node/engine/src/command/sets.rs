@@ -163,8 +163,8 @@ static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0)).cost
 /// How many members there are. → `Int`
 static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
 
-/// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or so many → `Bulk`, all
-/// in one run of bytes
+/// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or a count of them →
+/// `Bulk`, all in one run of bytes
 static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
     .costs(|_| Footprint {
         answers_value: true,

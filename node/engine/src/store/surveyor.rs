@@ -7,7 +7,7 @@ pub(crate) trait Surveyor {
     /// Looks at an entry that the store `holds` this many times. Returns a copy that replaces it,
     /// if it is to be moved.
     fn entry(&mut self, entry: &Entry, holds: usize) -> Option<Entry>;
-    /// Looks at a table of the index that begins there and has room for so many. Returns an empty
+    /// Looks at a table of the index that begins at `address` and has `room`. Returns an empty
     /// one that replaces it, if it is to be moved.
     fn table<T: IndexTable>(&mut self, address: u64, room: usize) -> Option<Vec<T>>;
 }

@@ -108,7 +108,7 @@ pub(super) static LOOK: Procedure = procedure(64, "look at permits", Kind::Strin
         })
     });
 
-/// Whether an owner would get a permit of so many if it asked. → `Int` 1 or 0
+/// Whether an owner would get one of that many permits if it asked. → `Int` 1 or 0
 pub(super) static TURN: Procedure =
     procedure(67, "is it the turn", Kind::String, (3, 0)).on_entry(|inputs, entry, cx| {
         let [high, low, permits] = inputs.numbers[..] else {

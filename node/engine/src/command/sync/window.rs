@@ -98,7 +98,7 @@ impl SlidingWindow {
         (decision, (allowed && cost > 0).then_some(state))
     }
 
-    /// When so much is within the limit, if nothing is counted before.
+    /// When `cost` is within the limit, if nothing is counted before.
     fn retry_ms(self, cost: u64, (state, clock): (&WindowState, u64)) -> Option<u64> {
         let room = |counted: u64| self.limit.checked_sub(counted.checked_add(cost)?);
         let elapsed = state.elapsed(clock);

@@ -32,11 +32,11 @@ const LARGE_WAIT_PEERS: u32 = 4;
 /// was executed: it cannot fail any more, it is not refused, and others do not wait behind it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Brake {
-    /// The learner has so much of the log.
+    /// How much of the log the learner has.
     acked: u64,
     /// Large writes are answered only once its acks are required.
     to_the_end: bool,
-    /// It lags so much that small writes wait for a moment, too.
+    /// Whether small writes wait for a moment, too: it lags far behind.
     small: bool,
 }
 

@@ -60,7 +60,7 @@ impl<B: Buf> FrameReader<B> {
     }
 }
 
-/// A length, so many bytes, and the rest.
+/// A run of bytes after its length, and the rest.
 fn run(bytes: &[u8]) -> Decoded<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>().ok_or(SHORT)?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
@@ -244,7 +244,7 @@ choices! {
         4 OutOfMemory,
         5 TooFewCopies,
         6 NoPartition,
-        // Only callers of the process itself are told that it has stopped.
+        // Only callers of the process itself hear that it has stopped.
         7 Unavailable or Stopped,
         8 Unknown,
         9 Overloaded,
@@ -421,7 +421,7 @@ impl<T: Field, U: Field, V: Field> Field for (T, U, V) {
     }
 }
 
-/// Their number, and so many of them.
+/// Their number, and each of them.
 impl<T: Field> Field for Vec<T> {
     fn put(&self, out: &mut Out) {
         (self.len() as u32).put(out);

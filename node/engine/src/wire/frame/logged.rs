@@ -62,7 +62,7 @@ impl Field for Outcome {
     }
 }
 
-/// An outcome in which so many lists may lie within each other.
+/// An outcome in which at most this many `lists` lie within each other.
 fn outcome<B: Buf>(from: &mut FrameReader<B>, lists: u8) -> Decoded<Outcome> {
     Ok(match from.get::<u8>()? {
         0 => Outcome::Ok,

@@ -1,4 +1,4 @@
-//! Changes that subscribers are told of.
+//! Changes that subscribers receive.
 
 use super::layouts::*;
 use super::logged::{UNSAID, put_tag};

@@ -4,7 +4,7 @@ use super::layouts::*;
 use super::*;
 use crate::value::extended::Extended;
 
-/// A call has so many runs of bytes or more: their number follows.
+/// A call has this many runs of bytes or more: their number follows.
 const MANY_RUNS: u8 = u8::MAX;
 
 /// The tags of actions on partitions.
