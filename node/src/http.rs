@@ -1,40 +1,25 @@
 //! HTTP: reports about the cluster, and the few changes that an operator makes. It has its own
 //! thread, so that a slow reader of `/table` delays neither data nor agreement.
 //!
-//! | | | needs |
-//! |---|---|---|
-//! | `GET /healthz` | 200 while all threads of the node run and answer | nothing |
-//! | `GET /readyz` | 200 while the node may be sent clients: see `probes.rs` | nothing |
-//! | `GET /status`, `/metrics`, `/events`, `/moves`, `/balance`, `/keyspaces`, `/maps` | the state of the cluster, without keys | `read` |
-//! | `GET /table`, `/loads`, `/placement`, `/rebalance`, `/split` | where data lies, and keys | `operate` |
-//! | `GET /split/keys` | keys with their values | an operator's secret |
-//! | `GET /trust`, `/tokens` | what is known of credentials, never they themselves | `operate` |
-//! | `GET /weights` | the weights that newcomers are allowed | `operate` |
-//! | `PUT`, `DELETE /users/NAME` | users of Redis clients | an operator's secret |
-//! | `POST`, `PUT`, `PATCH`, `DELETE` of others | changes | `operate` |
-//!
-//! docs/http.md describes each. `guard.rs` lets callers in, by their tokens (`credentials.rs`), and
-//! audits changes. What a route needs is said where it is listed (`routes.rs`): a route that is
-//! listed nowhere is not served.
+//! Each report and each change is one row of `api.rs`; docs/http.md describes them. `guard.rs` lets
+//! callers in, by their tokens (`credentials.rs`), and audits changes. What a row needs is said
+//! there, and a path that has no row is not served.
 
-mod changes;
+pub mod api;
 pub mod client;
 mod credentials;
 mod events;
 mod failure;
 mod guard;
 mod listener;
-mod maps;
 mod probes;
 mod reports;
 mod routes;
+mod row;
 mod token;
-mod tokens;
-#[cfg(feature = "resp")]
-mod users;
-mod weights;
 
 pub(crate) use credentials::{Credentials, TokenFile};
+pub use row::{ChangeBody, Report, Verb};
 pub use token::{TOKEN_PREFIX, check_token_name, new_token, token_hash};
 
 use crate::admin::Admin;
@@ -62,9 +47,7 @@ pub fn fuzz(bytes: &[u8]) {
         assert!(!token.is_empty() && token.len() + "bearer ".len() <= bytes.len());
         let _ = crate::net::identity::hash_of(token);
     }
-    tokens::read(bytes);
-    #[cfg(feature = "resp")]
-    users::read(bytes);
+    api::read(bytes);
     if let Ok(text) = std::str::from_utf8(bytes)
         && let Ok(tokens) = crate::config::tokens_of(text, "a file")
     {

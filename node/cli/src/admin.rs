@@ -16,25 +16,26 @@ mod token;
 mod wait;
 mod weight;
 
-pub(super) use acl::AclCommand;
-use drain::escaped;
-pub(super) use drain::{Drain, ForgetMember, RemoveMember};
-pub(super) use events::Events;
-pub(super) use keyspace::KeyspaceCommand;
-pub(super) use map::MapCommand;
-pub(super) use moves::Moves;
-pub(super) use rebalance::Rebalance;
-pub(super) use restart::RestartPlan;
-pub(super) use split::SplitCommand;
-pub(super) use token::TokenCommand;
-pub(super) use wait::WaitOptions;
-pub(super) use weight::WeightCommand;
+use acl::AclCommand;
+use drain::{Drain, ForgetMember, RemoveMember};
+use events::Events;
+use keyspace::KeyspaceCommand;
+use map::MapCommand;
+use moves::Moves;
+use rebalance::Rebalance;
+use restart::RestartPlan;
+use split::SplitCommand;
+use token::TokenCommand;
+use wait::WaitOptions;
+use weight::WeightCommand;
 
 use super::Failed;
 use doyen::VotersGone;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
+use doyen::http::api::{self, Recovery};
 use doyen::http::client::{Client, HttpError, Trusted};
+use doyen::http::{ChangeBody, Report, Verb};
 use doyen::net::identity::secret::{Role, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
@@ -51,7 +52,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Time between two requests of `status --watch`.
+/// Time between two requests of `--watch`.
 const WATCH: Duration = Duration::from_millis(500);
 /// How long `recover` watches the partitions, and how often it asks.
 const RECOVERS_WITHIN: Duration = Duration::from_secs(10);
@@ -67,6 +68,73 @@ const NO_CLUSTER_HELP: &str = "Status: 0 the node is a member of a cluster, safe
 const STATUS_HELP: &str = "Status: 0 the node is a member of a cluster, safe or not; with --check \
     only if it is safe; 1 it is not, is not a member yet, or does not answer. `doyen wait safe` \
     waits until it is safe.";
+
+// No doc comment: it would be the help of the whole program.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum AdminCommand {
+    /// Show members, keyspaces, and whether all data is safe
+    Status(Status),
+    /// Wait until all data is safe
+    Wait(WaitOptions),
+    /// Show which member holds which partition
+    Table(Table),
+    /// Create, list, show, alter, split, merge and drop keyspaces
+    Keyspace(KeyspaceCommand),
+    /// List maps with what they hold, set their limits, and drop them
+    Map(MapCommand),
+    /// Show which partitions move, how far they are, and why they move
+    Moves(Moves),
+    /// Show what would move, apply a plan, or control when and how fast partitions move
+    /// automatically
+    Rebalance(Rebalance),
+    /// Empty a member, so that it can be stopped without data loss
+    Drain(Drain),
+    /// Remove a member whose machine will not return; data that only it had is lost
+    Remove(RemoveMember),
+    /// Forget a member that is gone: no status and no alert misses it any more
+    Forget(ForgetMember),
+    /// Make the secret of a cluster, show what a file may do, or replace the secret
+    Secret(super::secret::SecretCommand),
+    /// Make, list and revoke tokens with which programs ask nodes by HTTP
+    Token(TokenCommand),
+    /// Allow newcomers a weight far above that of the members, or forget that
+    Weight(WeightCommand),
+    /// List, change and remove the users of Redis clients
+    Acl(AclCommand),
+    /// Restart every node, one at a time, without data loss
+    RestartPlan(RestartPlan),
+    /// Show the latest events of the cluster
+    Events(Events),
+    /// Continue without members that are gone for good, when no majority of the voters is left
+    Recover(Recover),
+    /// Choose between the halves of a cluster that was recovered on both sides of a cut
+    Split(SplitCommand),
+}
+
+impl AdminCommand {
+    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+        match self {
+            Self::Status(command) => command.main().await,
+            Self::Wait(command) => command.main().await,
+            Self::Table(command) => command.main().await,
+            Self::Keyspace(command) => command.main().await,
+            Self::Map(command) => command.main().await,
+            Self::Moves(command) => command.main().await,
+            Self::Rebalance(command) => command.main().await,
+            Self::Drain(command) => command.main().await,
+            Self::Remove(command) => command.main().await,
+            Self::Forget(command) => command.main().await,
+            Self::Secret(command) => command.main().await,
+            Self::Token(command) => command.main().await,
+            Self::Weight(command) => command.main().await,
+            Self::Acl(command) => command.main().await,
+            Self::RestartPlan(command) => command.main().await,
+            Self::Events(command) => command.main().await,
+            Self::Recover(command) => command.main().await,
+            Self::Split(command) => command.main().await,
+        }
+    }
+}
 
 /// The node to ask.
 #[derive(Debug, clap::Args)]
@@ -342,6 +410,16 @@ impl Endpoint {
     fn client(&self) -> Result<Client, Failed> {
         self.credentials.client(self.target.address())
     }
+
+    /// Makes a change: a row of [`api`], with the names in its path.
+    async fn make<const N: usize, B: ChangeBody>(
+        &self,
+        verb: &Verb<N, B>,
+        names: [&str; N],
+        body: &B,
+    ) -> Result<(), Failed> {
+        Ok(self.client()?.make(verb, names, body).await?)
+    }
 }
 
 impl Target {
@@ -369,58 +447,33 @@ pub(super) fn http_address(text: &str) -> Result<String, String> {
 }
 
 impl Status {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
-        let redraw = self.watch && !self.json && std::io::stdout().is_terminal();
-        loop {
-            let looked = node.get::<ClusterReport>("/status").await;
-            let well = looked
-                .as_ref()
-                .is_ok_and(|report| report.cluster_id.is_some() && (report.safe || !self.check));
-            let text = match (looked, self.watch) {
-                (Ok(report), _) if self.json => json(&report, !self.watch)?,
-                (Ok(report), _) => print::cluster(&report),
-                // A node that is watched may answer again later.
-                (Err(e), true) => format!("{}\n", failed(e).message),
-                (Err(e), false) => return Err(failed(e)),
-            };
-            // If the terminal does not tell its size, it gets the whole text.
-            let text = match redraw.then(crossterm::terminal::size) {
-                Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
-                Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
-                None => text,
-            };
-            if !write(&text)? || !self.watch {
-                return Ok(answered(well));
-            }
-            tokio::time::sleep(WATCH).await;
-        }
+        let shown = show_or_watch(&node, &api::STATUS, (self.watch, self.json), print::cluster);
+        let well = shown
+            .await?
+            .is_some_and(|report| report.cluster_id.is_some() && (report.safe || !self.check));
+        Ok(answered(well))
     }
 }
 
 impl Table {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
-        let report: TableReport = node.get("/table").await.map_err(failed)?;
-        let text = if self.json {
-            json(&report, true)?
-        } else {
-            print::table(&report)
-        };
-        write(&text)?;
+        let report = node.ask(&api::TABLE).await?;
+        show(&report, self.json, print::table)?;
         Ok(answered(report.cluster_id.is_some()))
     }
 }
 
 impl Recover {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let gone = self.gone.to_string();
-        let body = serde_json::json!({ "assert_dead": self.assert_dead, "gone": gone }).to_string();
         let node = self.endpoint.client()?;
-        let before: TableReport = node.get("/table").await.map_err(failed)?;
+        let before = node.ask(&api::TABLE).await?;
         let ClusterReport {
             members, keyspaces, ..
-        } = node.get("/status").await.map_err(failed)?;
+        } = node.ask(&api::STATUS).await?;
         // Each member once, in the order in which they were typed.
         let mut dead: Vec<String> = Vec::new();
         for typed in &self.assert_dead {
@@ -434,10 +487,9 @@ impl Recover {
             let whom = format!("{} ({gone} of the voters)", dead.join(", "));
             confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
         }
-        let _: serde_json::Value = node
-            .change("POST", "/recover", &body)
-            .await
-            .map_err(failed)?;
+        let assert_dead = self.assert_dead;
+        node.make(&api::RECOVER, [], &Recovery { assert_dead, gone })
+            .await?;
         write(&format!("continuing without {}\n", dead.join(", ")))?;
         tell_what_became(&node, &before, &dead).await
     }
@@ -452,7 +504,7 @@ async fn tell_what_became(
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
         // If the node does not answer for a moment, the change still holds.
-        let after = node.get::<TableReport>("/table").await.ok();
+        let after = node.ask(&api::TABLE).await.ok();
         let counts = after.map(|after| Recovered::new(before, &after, dead));
         match counts {
             Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
@@ -547,17 +599,19 @@ fn answered(well: bool) -> ExitCode {
     }
 }
 
-fn failed(e: HttpError) -> Failed {
-    match e {
-        HttpError::NoToken => Failed::new(
-            "the node requires a token: give the cluster's --secret-file (or DOYEN_SECRET), or a \
-             file with a token, --http-token-file",
-        ),
-        HttpError::Refused { status: 401, .. } => Failed::new(
-            "the node refuses the token: give the cluster's own --secret-file (or DOYEN_SECRET), \
-             or --http-token-file",
-        ),
-        e => Failed::new(e.to_string()),
+impl From<HttpError> for Failed {
+    fn from(e: HttpError) -> Self {
+        match e {
+            HttpError::NoToken => Self::new(
+                "the node requires a token: give the cluster's --secret-file (or DOYEN_SECRET), or \
+                 a file with a token, --http-token-file",
+            ),
+            HttpError::Refused { status: 401, .. } => Self::new(
+                "the node refuses the token: give the cluster's own --secret-file (or \
+                 DOYEN_SECRET), or --http-token-file",
+            ),
+            e => Self::new(e.to_string()),
+        }
     }
 }
 
@@ -572,20 +626,68 @@ struct List {
 }
 
 impl List {
-    /// Asks for all that is at this path, and prints it as JSON, or for people.
-    async fn main<T>(self, path: &str, for_people: fn(&[T]) -> String) -> Result<(), Failed>
+    /// Asks for a report, and prints it as JSON, or for people.
+    async fn main<T>(
+        self,
+        report: &Report<Vec<T>>,
+        for_people: fn(&[T]) -> String,
+    ) -> Result<ExitCode, Failed>
     where
         T: Serialize + DeserializeOwned,
     {
-        let node = self.endpoint.client()?;
-        let all: Vec<T> = node.get(path).await.map_err(failed)?;
-        write(&if self.json {
-            json(&all, true)?
-        } else {
-            for_people(&all)
-        })?;
-        Ok(())
+        let all = self.endpoint.client()?.ask(report).await?;
+        show(&all, self.json, |all| for_people(all))
     }
+}
+
+/// Shows a report once, or again and again until Ctrl-C. Returns the last one, or `None` if the
+/// node did not answer.
+async fn show_or_watch<T: Serialize + DeserializeOwned>(
+    node: &Client,
+    report: &Report<T>,
+    (watch, as_json): (bool, bool),
+    mut for_people: impl FnMut(&T) -> String,
+) -> Result<Option<T>, Failed> {
+    let redraw = watch && !as_json && std::io::stdout().is_terminal();
+    loop {
+        let (text, looked) = match node.ask(report).await {
+            Ok(looked) if as_json => (json(&looked, !watch)?, Some(looked)),
+            Ok(looked) => (for_people(&looked), Some(looked)),
+            // A node that is watched may answer again later.
+            Err(e) if watch => (format!("{}\n", Failed::from(e).message), None),
+            Err(e) => return Err(e.into()),
+        };
+        // If the terminal does not tell its size, it gets the whole text.
+        let text = match redraw.then(crossterm::terminal::size) {
+            Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
+            Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
+            None => text,
+        };
+        if !write(&text)? || !watch {
+            return Ok(looked);
+        }
+        tokio::time::sleep(WATCH).await;
+    }
+}
+
+/// Shows a report as JSON, or for people.
+fn show<T: Serialize>(
+    report: &T,
+    as_json: bool,
+    for_people: impl FnOnce(&T) -> String,
+) -> Result<ExitCode, Failed> {
+    write(&if as_json {
+        json(report, true)?
+    } else {
+        for_people(report)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Says what was done.
+fn tell(text: fmt::Arguments<'_>) -> Result<ExitCode, Failed> {
+    write(&text.to_string())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn json<T: Serialize>(report: &T, pretty: bool) -> Result<String, Failed> {

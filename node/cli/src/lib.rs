@@ -57,43 +57,8 @@ enum Command {
     Bench(Box<bench::Bench>),
     /// Compare ways of placing keys on nodes that come and go; no cluster is needed
     Simulate(Box<simulate::Simulate>),
-    /// Show members, keyspaces, and whether all data is safe
-    Status(admin::Status),
-    /// Wait until all data is safe
-    Wait(admin::WaitOptions),
-    /// Show which member holds which partition
-    Table(admin::Table),
-    /// Create, list, show, alter, split, merge and drop keyspaces
-    Keyspace(admin::KeyspaceCommand),
-    /// List maps with what they hold, set their limits, and drop them
-    Map(admin::MapCommand),
-    /// Show which partitions move, how far they are, and why they move
-    Moves(admin::Moves),
-    /// Show what would move, apply a plan, or control when and how fast partitions move
-    /// automatically
-    Rebalance(admin::Rebalance),
-    /// Empty a member, so that it can be stopped without data loss
-    Drain(admin::Drain),
-    /// Remove a member whose machine will not return; data that only it had is lost
-    Remove(admin::RemoveMember),
-    /// Forget a member that is gone: no status and no alert misses it any more
-    Forget(admin::ForgetMember),
-    /// Make the secret of a cluster, show what a file may do, or replace the secret
-    Secret(secret::SecretCommand),
-    /// Make, list and revoke tokens with which programs ask nodes by HTTP
-    Token(admin::TokenCommand),
-    /// Allow newcomers a weight far above that of the members, or forget that
-    Weight(admin::WeightCommand),
-    /// List, change and remove the users of Redis clients
-    Acl(admin::AclCommand),
-    /// Restart every node, one at a time, without data loss
-    RestartPlan(admin::RestartPlan),
-    /// Show the latest events of the cluster
-    Events(admin::Events),
-    /// Continue without members that are gone for good, when no majority of the voters is left
-    Recover(admin::Recover),
-    /// Choose between the halves of a cluster that was recovered on both sides of a cut
-    Split(admin::SplitCommand),
+    #[command(flatten)]
+    Admin(admin::AdminCommand),
     /// Print the alert rules for Prometheus, which docs/operations.md explains
     Alerts,
     /// Show the version
@@ -155,24 +120,7 @@ pub fn main() -> ExitCode {
         Command::Chaos(chaos) => chaos.main(),
         Command::Bench(bench) => bench.main(),
         Command::Simulate(simulate) => simulate.main(),
-        Command::Status(status) => block_on(status.main()),
-        Command::Wait(wait) => block_on(wait.main()),
-        Command::Table(table) => block_on(table.main()),
-        Command::Keyspace(keyspace) => block_on(keyspace.main()),
-        Command::Map(map) => block_on(map.main()),
-        Command::Moves(moves) => block_on(moves.main()),
-        Command::Rebalance(rebalance) => block_on(rebalance.main()),
-        Command::Drain(drain) => block_on(drain.main()),
-        Command::Remove(remove) => block_on(remove.main()),
-        Command::Forget(forget) => block_on(forget.main()),
-        Command::Secret(secret) => block_on(secret.main()),
-        Command::Token(token) => block_on(token.main()),
-        Command::Weight(weight) => block_on(weight.main()),
-        Command::Acl(acl) => block_on(acl.main()),
-        Command::RestartPlan(plan) => block_on(plan.main()),
-        Command::Events(events) => block_on(events.main()),
-        Command::Recover(recover) => block_on(recover.main()),
-        Command::Split(split) => block_on(split.main()),
+        Command::Admin(admin) => block_on(admin.main()),
         Command::Alerts => {
             say(format_args!("{}", include_str!("../../alerts.yml")));
             Ok(ExitCode::SUCCESS)

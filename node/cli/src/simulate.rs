@@ -28,7 +28,7 @@ use super::{COPIES, Failed, counted};
 use clap::ValueEnum;
 use cluster::{Cluster, Event, SimulatedStage};
 use comparison::run;
-use doyen::report::loads::Placement;
+use doyen::http::api;
 use figures::StrategyOutcome;
 use keys::{KEYS_MAX, SimulatedDistribution, SimulatedKeys};
 use live::what_if;
@@ -184,7 +184,7 @@ impl Simulate {
 
     fn of_cluster(&self, address: &str) -> Result<(Vec<StrategyOutcome>, String), Failed> {
         let client = self.credentials.client(address)?;
-        let asked = super::runtime()?.block_on(client.get::<Placement>("/placement"));
+        let asked = super::runtime()?.block_on(client.ask(&api::PLACEMENT));
         let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
         let (table, loads) = asked
             .checked()

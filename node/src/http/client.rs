@@ -7,9 +7,11 @@
 
 pub use crate::net::identity::ports::Trusted;
 
+use super::row::{ChangeBody, Report, Verb};
 use crate::net::identity::LOCAL_TOKEN;
 use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -154,33 +156,73 @@ impl Client {
         &self.address
     }
 
-    /// Asks for a report.
+    /// Asks for a report: a row of [`api`](super::api).
     ///
     /// # Errors
     /// When there is no answer, or it is not a success.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, HttpError> {
-        self.request(LOOK_MAX, "GET", path, "\r\n").await
+    pub async fn ask<T: DeserializeOwned>(&self, report: &Report<T>) -> Result<T, HttpError> {
+        self.request("GET", report.route.path, "").await
     }
 
-    /// Asks for a change, by `POST`, `PUT`, `PATCH` or `DELETE`.
+    /// The same, with options of the report: `since=7`.
     ///
     /// # Errors
     /// When there is no answer, or it is not a success.
-    pub async fn change<T: DeserializeOwned>(
+    pub async fn ask_with<T: DeserializeOwned>(
+        &self,
+        report: &Report<T>,
+        query: &str,
+    ) -> Result<T, HttpError> {
+        let path = format!("{}?{query}", report.route.path);
+        self.request("GET", &path, "").await
+    }
+
+    /// Makes a change: a row of [`api`](super::api), with the names in its path.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is not a success.
+    pub async fn make<const N: usize, B: ChangeBody>(
+        &self,
+        verb: &Verb<N, B>,
+        names: [&str; N],
+        body: &B,
+    ) -> Result<(), HttpError> {
+        let body = verb.body(body);
+        let path = verb.path(names);
+        let done = self.request::<Value>(verb.route.method.as_str(), &path, &body);
+        done.await.map(|_| ())
+    }
+
+    /// Asks in any way, as tests do.
+    ///
+    /// # Errors
+    /// When there is no answer, or it is not a success.
+    pub async fn request<T: DeserializeOwned>(
         &self,
         method: &str,
         path: &str,
         body: &str,
     ) -> Result<T, HttpError> {
-        let rest = format!(
-            "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            body.len()
-        );
-        self.request(ANSWER_MAX, method, path, &rest).await
+        let reads = method == "GET";
+        let rest = if reads {
+            "\r\n".to_owned()
+        } else {
+            format!(
+                "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        self.send(
+            if reads { LOOK_MAX } else { ANSWER_MAX },
+            method,
+            path,
+            &rest,
+        )
+        .await
     }
 
     /// `rest` is what follows the headers that every request has.
-    async fn request<T: DeserializeOwned>(
+    async fn send<T: DeserializeOwned>(
         &self,
         begins_within: Duration,
         method: &str,
@@ -252,7 +294,7 @@ fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, Ht
     if (200..300).contains(&status) {
         return serde_json::from_slice(body).map_err(|_| foreign());
     }
-    let message = serde_json::from_slice::<serde_json::Value>(body)
+    let message = serde_json::from_slice::<Value>(body)
         .ok()
         .and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
     Err(HttpError::Refused {
@@ -265,7 +307,7 @@ fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, Ht
 #[cfg(feature = "fuzz")]
 pub fn read(bytes: &[u8]) {
     let _ = understand::<crate::report::status::ClusterReport>("127.0.0.1:1", bytes);
-    let _ = understand::<serde_json::Value>("127.0.0.1:1", bytes);
+    let _ = understand::<Value>("127.0.0.1:1", bytes);
 }
 
 /// Why there is no answer.
@@ -451,7 +493,7 @@ mod tests {
         let started = Instant::now();
         let client = Client::of_open(address);
         let error = client
-            .get::<serde_json::Value>("/status")
+            .request::<Value>("GET", "/status", "")
             .await
             .expect_err("that is no HTTP");
         (error, started.elapsed())

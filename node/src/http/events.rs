@@ -10,7 +10,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State as Shared};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +32,15 @@ pub(super) struct EventsQuery {
     /// Stays open and sends each further event, as server-sent events.
     #[serde(default)]
     follow: bool,
+}
+
+/// The answer of `GET /events`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct EventsAnswer<E> {
+    /// The number of the last event.
+    pub last: u64,
+    /// The events.
+    pub events: Vec<E>,
 }
 
 pub(super) async fn events(
@@ -57,7 +66,7 @@ pub(super) async fn events(
         let _ = tokio::time::timeout(wait, last.wait_for(|number| *number != query.since)).await;
     }
     let (last, events) = (*last.borrow(), state.admin.logged_events(query.since));
-    Ok(Json(serde_json::json!({ "last": last, "events": events })).into_response())
+    Ok(Json(EventsAnswer { last, events }).into_response())
 }
 
 /// How far a stream of events has got.

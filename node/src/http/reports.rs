@@ -1,13 +1,11 @@
-//! Reports by HTTP. Each route asks [`Admin`](crate::admin::Admin) and encodes its answer.
+//! Reports by HTTP that take options, or that are more than a question to
+//! [`Admin`](crate::admin::Admin).
 
 use super::HttpState;
 use super::failure::{HttpAnswer, HttpFailure};
-use super::routes::PathName;
-use crate::report::loads::{LoadsReport, Placement};
-use crate::report::moves::{BalanceReport, MovesReport};
-use crate::report::rebalance::RebalancePlan;
+use super::row::PathNames;
 use crate::report::split::{HalfKeys, HalfReport, cursor_of};
-use crate::report::status::{ClusterReport, KeyspaceReport};
+use crate::report::status::KeyspaceReport;
 use crate::report::table::{TableReport, TableVersion};
 use crate::report::trust::TrustReport;
 use axum::Json;
@@ -27,12 +25,6 @@ pub(super) struct TableQuery {
     since: Option<String>,
 }
 
-pub(super) async fn status(
-    Shared(state): Shared<Arc<HttpState>>,
-) -> HttpAnswer<Json<ClusterReport>> {
-    Ok(Json(state.admin.status().await?))
-}
-
 pub(super) async fn table(
     Shared(state): Shared<Arc<HttpState>>,
     query: Result<Query<TableQuery>, QueryRejection>,
@@ -48,13 +40,12 @@ pub(super) async fn table(
     Ok(Json(state.admin.table_since(since).await?))
 }
 
-/// The fingerprints would help to guess a phrase.
-pub(super) async fn trust(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<TrustReport>> {
+pub(super) async fn trust(state: Arc<HttpState>) -> HttpAnswer<TrustReport> {
     let identity = state.identity.clone();
     identity.clone().keep().await;
     let certificate = identity.certificate();
     let own = certificate.ends.iter().find(|(port, _)| *port == "listen");
-    Ok(Json(TrustReport {
+    Ok(TrustReport {
         name: identity.name().to_owned(),
         secrets: if identity.is_loopback_only() {
             Vec::new()
@@ -65,56 +56,24 @@ pub(super) async fn trust(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<J
         reloads: certificate.reloads,
         reloads_failed: certificate.reloads_failed,
         ports_behind: identity.ports_behind(),
-    }))
-}
-
-pub(super) async fn loads(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<LoadsReport>> {
-    Ok(Json(state.admin.loads().await?))
-}
-
-pub(super) async fn placement(
-    Shared(state): Shared<Arc<HttpState>>,
-) -> HttpAnswer<Json<Placement>> {
-    Ok(Json(state.admin.placement().await?))
-}
-
-pub(super) async fn moves(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<MovesReport>> {
-    Ok(Json(state.admin.moves().await?))
-}
-
-pub(super) async fn balance(
-    Shared(state): Shared<Arc<HttpState>>,
-) -> HttpAnswer<Json<BalanceReport>> {
-    Ok(Json(state.admin.balance().await?))
-}
-
-pub(super) async fn rebalance_plan(
-    Shared(state): Shared<Arc<HttpState>>,
-) -> HttpAnswer<Json<RebalancePlan>> {
-    Ok(Json(state.admin.rebalance_plan().await?))
-}
-
-pub(super) async fn keyspaces(
-    Shared(state): Shared<Arc<HttpState>>,
-) -> HttpAnswer<Json<Vec<KeyspaceReport>>> {
-    Ok(Json(state.admin.keyspaces().await?))
+    })
 }
 
 pub(super) async fn keyspace(
     Shared(state): Shared<Arc<HttpState>>,
-    PathName(name): PathName,
+    PathNames([name]): PathNames<1>,
 ) -> HttpAnswer<Json<KeyspaceReport>> {
     Ok(Json(state.admin.keyspace(&name).await?))
 }
 
 /// What this node holds of the time since recoveries.
-pub(super) async fn split(Shared(state): Shared<Arc<HttpState>>) -> HttpAnswer<Json<HalfReport>> {
+pub(super) async fn split(state: Arc<HttpState>) -> HttpAnswer<HalfReport> {
     let table = table_of(&state)?;
     let stopped = |_| HttpFailure::unavailable("this node has stopped");
     let cluster = state.control.status().await.map_err(stopped)?;
     let lacks = cluster.status.split.and_then(|split| split.lacks);
     let since = state.data.since_recovery().await;
-    Ok(Json(HalfReport::new(&table, lacks, &since)))
+    Ok(HalfReport::new(&table, lacks, &since))
 }
 
 /// Parameters of `GET /split/keys`.

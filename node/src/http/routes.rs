@@ -1,63 +1,37 @@
-//! The paths of HTTP, and what holds for all of them: limits, deadlines, and no query options that
-//! would be ignored.
+//! Serves the rows of the [table](super::api), and holds what is true for all of them: limits,
+//! deadlines, and no query options that would be ignored.
 
-use super::HttpState;
+use super::api::{ALL, KEYSPACE_BYTES_MAX};
 use super::failure::HttpFailure;
-use super::guard::RouteNeeds;
-#[cfg(feature = "resp")]
-use super::users;
-use super::{changes, events, guard, maps, probes, reports, tokens, weights};
+use super::row::too_large;
+use super::{HttpState, guard};
 use crate::report::rebalance::PLAN_BYTES_MAX;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request, State as Shared};
-use axum::http::request::Parts;
+use axum::extract::{Request, State as Shared};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, patch, post, put};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest body of a request.
-pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
-/// Largest body for a keyspace: 4 MiB of splits, and each byte of them may be written as five.
-pub(super) const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 /// How long an answer may take: longer than any change.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// How long it may take to find out why there is no answer.
 const REASON_MAX: Duration = Duration::from_secs(1);
 
-/// The name in a path.
-pub(super) struct PathName(pub(super) String);
-
-impl<S: Send + Sync> FromRequestParts<S> for PathName {
-    type Rejection = HttpFailure;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpFailure> {
-        let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(name)| Self(name))
-            .map_err(|why| HttpFailure::bad_request(format!("the path has no name: {why}")))
-    }
-}
-
 pub(super) fn router(state: Arc<HttpState>) -> Router {
-    let guarded = |router: Router<Arc<HttpState>>, needs: RouteNeeds| {
-        let state = (state.clone(), needs);
-        router.route_layer(middleware::from_fn_with_state(state, guard::admit))
-    };
-    let probes = Router::new()
-        .route("/healthz", get(probes::healthz))
-        .route("/readyz", get(probes::readyz));
-    #[cfg(feature = "resp")]
-    let probes = probes.merge(guarded(changes_of_users(), RouteNeeds::Users));
-    let probes = probes.merge(guarded(values(), RouteNeeds::Users));
-    probes
-        .merge(guarded(state_of_the_cluster(), RouteNeeds::Read))
-        .merge(guarded(keys_and_places(), RouteNeeds::Data))
-        .merge(guarded(changes_and_credentials(), RouteNeeds::Operate))
+    let mut router = Router::new();
+    for row in ALL {
+        let mut served = row.serve();
+        if let Some(needs) = row.route().needs {
+            let judged = (state.clone(), needs);
+            served = served.route_layer(middleware::from_fn_with_state(judged, guard::admit));
+        }
+        router = router.route(row.route().path, served);
+    }
+    router
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.clone(), in_time))
         .layer(middleware::from_fn(not_too_long))
         .layer(middleware::from_fn(no_query_of_a_change))
@@ -66,81 +40,6 @@ pub(super) fn router(state: Arc<HttpState>) -> Router {
             guard::addressed,
         ))
         .with_state(state)
-}
-
-/// Without keys.
-fn state_of_the_cluster() -> Router<Arc<HttpState>> {
-    Router::new()
-        .route("/status", get(reports::status))
-        .route("/metrics", get(probes::metrics))
-        .route("/balance", get(reports::balance))
-        .route("/moves", get(reports::moves))
-        .route("/events", get(events::events))
-        .route("/keyspaces", get(reports::keyspaces))
-        .route("/keyspaces/{name}", get(reports::keyspace))
-        .route("/maps", get(maps::list))
-}
-
-/// Where ranges begin, hot keys, and where data lies.
-fn keys_and_places() -> Router<Arc<HttpState>> {
-    Router::new()
-        .route("/table", get(reports::table))
-        .route("/loads", get(reports::loads))
-        .route("/placement", get(reports::placement))
-        .route("/rebalance", get(reports::rebalance_plan))
-        .route("/split", get(reports::split))
-}
-
-fn changes_and_credentials() -> Router<Arc<HttpState>> {
-    let create_keyspace =
-        post(changes::create_keyspace).layer(DefaultBodyLimit::max(KEYSPACE_BYTES_MAX));
-    let apply_plan = post(changes::apply_plan).layer(DefaultBodyLimit::max(PLAN_BYTES_MAX));
-    let router = Router::new();
-    #[cfg(feature = "resp")]
-    let router = router.route("/users", get(users::list));
-    router
-        .route("/trust", get(reports::trust))
-        .route("/tokens", get(tokens::list))
-        .route("/tokens/{name}", put(tokens::create).delete(tokens::revoke))
-        .route("/weights", get(weights::list))
-        .route(
-            "/weights/{name}",
-            put(weights::allow).delete(weights::forget),
-        )
-        .route("/recover", post(changes::recover))
-        .route("/split/keep", post(changes::keep_half))
-        .route("/moves/cancel", post(changes::cancel_moves))
-        .route("/balance", patch(changes::set_balance))
-        .route("/members/{name}", delete(changes::remove_lost))
-        .route("/gone/{name}", delete(changes::forget))
-        .route(
-            "/members/{name}/drain",
-            post(changes::drain).delete(changes::fill),
-        )
-        .route("/rebalance", patch(changes::schedule).merge(apply_plan))
-        .route("/keyspaces", create_keyspace)
-        .route(
-            "/keyspaces/{name}",
-            patch(changes::alter_keyspace).delete(changes::drop_keyspace),
-        )
-        .route(
-            "/keyspaces/{name}/maps/{map}",
-            patch(maps::limit).delete(maps::drop),
-        )
-        .route("/keyspaces/{name}/split", post(changes::split_range))
-        .route("/keyspaces/{name}/merge", post(changes::merge_ranges))
-}
-
-/// The users of Redis clients.
-#[cfg(feature = "resp")]
-fn changes_of_users() -> Router<Arc<HttpState>> {
-    let set = put(users::set).layer(DefaultBodyLimit::max(users::USER_BYTES_MAX));
-    Router::new().route("/users/{name}", set.delete(users::remove))
-}
-
-/// Keys with their values.
-fn values() -> Router<Arc<HttpState>> {
-    Router::new().route("/split/keys", get(reports::split_keys))
 }
 
 /// Refuses a body whose declared length is above the limit, before it is sent.
@@ -154,11 +53,6 @@ async fn not_too_long(request: Request, next: Next) -> Response {
         return HttpFailure(StatusCode::PAYLOAD_TOO_LARGE, too_large(most)).into_response();
     }
     next.run(request).await
-}
-
-/// The answer to a caller whose body exceeds this limit.
-pub(super) fn too_large(most: usize) -> String {
-    format!("the body is too large: send at most {most} bytes")
 }
 
 /// Refuses a change with a query string: its options belong in the body, and options in a query
@@ -197,25 +91,65 @@ async fn in_time(Shared(state): Shared<Arc<HttpState>>, request: Request, next: 
     .into_response()
 }
 
-/// The methods and paths of changes.
-const CHANGES: &str = "POST for /recover, /split/keep, /keyspaces, /keyspaces/NAME/split, \
-    /keyspaces/NAME/merge, /rebalance, /moves/cancel and /members/NAME/drain, PATCH and DELETE \
-    for /keyspaces/NAME and /keyspaces/NAME/maps/MAP, PATCH for /rebalance and /balance, \
-    PUT and DELETE for /tokens/NAME, /users/NAME and /weights/NAME, DELETE for /members/NAME, /members/NAME/drain and /gone/NAME";
+/// A path as people read it: `/tokens/NAME`.
+pub(super) fn shown(path: &str) -> String {
+    let steps = path.split('/').map(|step| match step.strip_prefix('{') {
+        Some(name) => name.trim_end_matches('}').to_uppercase(),
+        None => step.to_owned(),
+    });
+    steps.collect::<Vec<_>>().join("/")
+}
+
+/// `a, b and c`.
+fn listed(words: &[String]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        _ => words.concat(),
+    }
+}
+
+/// The methods and paths of changes: `PUT and DELETE for /tokens/NAME`.
+fn changes() -> String {
+    let routes = ALL.iter().map(|row| row.route());
+    let changes: Vec<_> = routes.filter(|route| route.method != Method::GET).collect();
+    let mut paths: Vec<(&str, Vec<String>)> = Vec::new();
+    for route in &changes {
+        let of = paths.iter_mut().find(|(path, _)| *path == route.path);
+        match of {
+            Some((_, methods)) => methods.push(route.method.to_string()),
+            None => paths.push((route.path, vec![route.method.to_string()])),
+        }
+    }
+    let mut groups: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+    for (path, methods) in paths {
+        match groups.iter_mut().find(|(same, _)| *same == methods) {
+            Some((_, paths)) => paths.push(shown(path)),
+            None => groups.push((methods, vec![shown(path)])),
+        }
+    }
+    let groups = groups.iter();
+    let groups =
+        groups.map(|(methods, paths)| format!("{} for {}", listed(methods), listed(paths)));
+    groups.collect::<Vec<_>>().join(", ")
+}
 
 async fn unknown() -> HttpFailure {
-    let reports = "/status, /table, /loads, /placement, /keyspaces, /maps, /moves, /balance, \
-        /rebalance, /split, /split/keys, /events, /tokens, /users, /weights, /trust, /healthz, \
-        /readyz and /metrics";
+    let routes = ALL.iter().map(|row| row.route());
+    let reports = routes.filter(|route| route.method == Method::GET);
+    let reports: Vec<String> = reports.map(|route| shown(route.path)).collect();
+    let (reports, changes) = (listed(&reports), changes());
     HttpFailure(
         StatusCode::NOT_FOUND,
-        format!("there is no such path: with GET there are {reports}; {CHANGES}"),
+        format!("there is no such path: with GET there are {reports}; {changes}"),
     )
 }
 
 async fn not_allowed() -> HttpFailure {
     HttpFailure(
         StatusCode::METHOD_NOT_ALLOWED,
-        format!("this path does not take this method: use GET to read, {CHANGES}"),
+        format!(
+            "this path does not take this method: use GET to read, {}",
+            changes()
+        ),
     )
 }

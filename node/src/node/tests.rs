@@ -35,7 +35,7 @@ async fn serving(threads: u8) -> Node {
 async fn refuses(node: &Node, path: &str) -> String {
     let http = node.addresses().http.expect("it has one").to_string();
     Client::of_open(http)
-        .get::<serde_json::Value>(path)
+        .request::<serde_json::Value>("GET", path, "")
         .await
         .err()
         .map(|e| e.to_string())

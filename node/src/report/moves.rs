@@ -150,6 +150,18 @@ impl MovesReport {
         }
     }
 
+    /// Bytes that all moves together still have to copy.
+    pub fn bytes_left(&self) -> u64 {
+        let left = self.moves.iter().map(|one| one.bytes_left);
+        left.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes a second of all moves together.
+    pub fn rate(&self) -> u64 {
+        let rates = self.moves.iter().map(|one| one.rate);
+        rates.fold(0, u64::saturating_add)
+    }
+
     /// A line that says that no move makes progress, and why; empty if moves make progress.
     pub fn halted_line(&self) -> String {
         self.halted

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// # async fn example(node: Client) -> Result<(), HttpError> {
 /// use doyen::report::split::HalfReport;
 ///
-/// let half: HalfReport = node.get("/split").await?;
+/// let half: HalfReport = node.ask(&doyen::http::api::SPLIT).await?;
 /// let since = half.lacks.unwrap_or(1);
 /// for partition in half.partitions.iter().filter(|p| p.leads) {
 ///     let mark = partition.marks.iter().find(|mark| mark.recovery == since);

@@ -10,6 +10,7 @@ use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
 use crate::http::client::Client;
+use crate::http::{Report, api};
 use crate::report::status::ClusterReport;
 use crate::report::table::TableReport;
 use clap::Args as _;
@@ -713,7 +714,7 @@ impl Cluster {
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn status(&self, node: usize) -> Result<ClusterReport, TestkitError> {
-        self.ask(node, "/status").await
+        self.ask(node, &api::STATUS).await
     }
 
     /// The table of partitions, as a node reports it.
@@ -724,13 +725,13 @@ impl Cluster {
     /// # Cancel safety
     /// If the future is dropped, nothing has changed.
     pub async fn table(&self, node: usize) -> Result<TableReport, TestkitError> {
-        self.ask(node, "/table").await
+        self.ask(node, &api::TABLE).await
     }
 
     async fn ask<T: serde::de::DeserializeOwned>(
         &self,
         node: usize,
-        path: &str,
+        report: &Report<T>,
     ) -> Result<T, TestkitError> {
         let unanswered = |why: String| TestkitError::Unanswered {
             name: self.name(node).to_owned(),
@@ -741,7 +742,7 @@ impl Cluster {
             .ok_or_else(|| unanswered("it does not run".into()))?
             .to_string();
         let token = self.household.operator_token()?;
-        match tokio::time::timeout(ANSWER_MAX, Client::new(address, token).get(path)).await {
+        match tokio::time::timeout(ANSWER_MAX, Client::new(address, token).ask(report)).await {
             Ok(answer) => answer.map_err(|e| unanswered(e.to_string())),
             Err(_) => Err(unanswered(format!("nothing within {ANSWER_MAX:?}"))),
         }

@@ -30,7 +30,7 @@ async fn by_http(node: &Node, method: &str, path: &str, body: &Value) -> (u16, S
         body.to_string()
     };
     match Client::of_open(http)
-        .change::<Value>(method, path, &body)
+        .request::<Value>(method, path, &body)
         .await
     {
         Ok(answer) => (200, answer.to_string()),

@@ -1,10 +1,10 @@
 //! `doyen acl`: the users of Redis clients, changed by operators. It needs no user.
 
-use super::{Endpoint, List, failed, write};
+use super::{Endpoint, List, tell};
 use crate::Failed;
 use doyen::config::read_line;
+use doyen::http::api::{self, UserRules};
 use doyen::report::users::UserReport;
-use serde_json::Value;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,7 +27,12 @@ enum AclAction {
     /// Change a user, or make one, as ACL SETUSER does
     Set(SetUser),
     /// Remove a user, and end its sessions, as ACL DELUSER does
-    Remove(RemoveUser),
+    Remove {
+        /// The user's name
+        name: String,
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -45,22 +50,17 @@ struct SetUser {
     endpoint: Endpoint,
 }
 
-#[derive(Debug, clap::Args)]
-struct RemoveUser {
-    /// The user's name
-    name: String,
-    #[command(flatten)]
-    endpoint: Endpoint,
-}
-
 impl AclCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            AclAction::List(list) => list.main("/users", listed).await,
+            AclAction::List(list) => list.main(&api::USERS, listed).await,
             AclAction::Set(set) => set.main().await,
-            AclAction::Remove(remove) => remove.main().await,
-        }?;
-        Ok(ExitCode::SUCCESS)
+            AclAction::Remove { name, endpoint } => {
+                named(&name)?;
+                endpoint.make(&api::REMOVE_USER, [&name], &()).await?;
+                tell(format_args!("user {name} is removed\n"))
+            }
+        }
     }
 }
 
@@ -113,7 +113,7 @@ fn named(name: &str) -> Result<(), Failed> {
 }
 
 impl SetUser {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         named(&self.name)?;
         let mut rules = self.rules;
         if let Some(path) = &self.password_file {
@@ -132,26 +132,12 @@ impl SetUser {
                  --password-file FILE",
             ));
         }
-        let node = self.endpoint.client()?;
-        let body = serde_json::json!({ "rules": rules }).to_string();
-        let path = format!("/users/{}", super::escaped(&self.name));
-        let _: Value = node.change("PUT", &path, &body).await.map_err(failed)?;
-        write(&format!(
-            "user {} has these rules now; see `doyen acl list`\n",
-            self.name
-        ))?;
-        Ok(())
-    }
-}
-
-impl RemoveUser {
-    async fn main(self) -> Result<(), Failed> {
-        named(&self.name)?;
-        let node = self.endpoint.client()?;
-        let path = format!("/users/{}", super::escaped(&self.name));
-        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
-        write(&format!("user {} is removed\n", self.name))?;
-        Ok(())
+        let (name, rules) = (&self.name, UserRules { rules });
+        let made = self.endpoint.make(&api::SET_USER, [name], &rules);
+        made.await?;
+        tell(format_args!(
+            "user {name} has these rules now; see `doyen acl list`\n"
+        ))
     }
 }
 

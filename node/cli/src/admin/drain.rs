@@ -1,12 +1,10 @@
 //! `doyen drain` empties a member and waits until it is empty. `doyen remove` continues without a
 //! member that will not return.
 
-use super::{Endpoint, failed, tell_what_became, write};
+use super::{Endpoint, tell, tell_what_became, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
-use doyen::report::moves::MovesReport;
+use doyen::http::api;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
-use doyen::report::table::TableReport;
-use serde_json::Value;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -59,57 +57,50 @@ pub(crate) struct ForgetMember {
 
 impl ForgetMember {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let path = format!("/gone/{}", escaped(&self.name));
-        let node = self.endpoint.client()?;
-        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
-        write(&format!("{} is forgotten\n", self.name))?;
-        Ok(ExitCode::SUCCESS)
+        let name = &self.name;
+        self.endpoint.make(&api::FORGET, [name], &()).await?;
+        tell(format_args!("{name} is forgotten\n"))
     }
 }
 
 impl Drain {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let (node, name) = (self.endpoint.client()?, &self.name);
-        let path = format!("/members/{}/drain", escaped(name));
         if self.cancel {
-            let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
-            let moves: MovesReport = node.get("/moves").await.map_err(failed)?;
-            write(&match moves.balance.on {
-                true => {
-                    format!("{name} may hold data again: `doyen moves` shows what moves to it\n")
-                }
-                false => format!(
+            node.make(&api::FILL, [name], &()).await?;
+            let balance = node.ask(&api::MOVES).await?.balance;
+            return match balance.on {
+                true => tell(format_args!(
+                    "{name} may hold data again: `doyen moves` shows what moves to it\n"
+                )),
+                false => tell(format_args!(
                     "{name} may hold data again. While balancing is {}, it is given none for \
                      balance\n",
-                    moves.balance.state
-                ),
-            })?;
-            return Ok(ExitCode::SUCCESS);
+                    balance.state
+                )),
+            };
         }
-        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
+        let status = node.ask(&api::STATUS).await?;
+        node.make(&api::DRAIN, [name], &()).await?;
         // The argument may also be the member's id.
-        let name = status
-            .members
-            .iter()
-            .find(|m| m.id == *name)
-            .map_or_else(|| name.clone(), |m| m.name.clone());
-        let name = &name;
-        let _: Value = node.change("POST", &path, "").await.map_err(failed)?;
+        let named = status.members.iter().find(|m| m.id == *name);
+        let name = named.map_or(name, |m| &m.name);
         write(&few(&status, name))?;
-        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
         if self.no_wait {
-            write(&match status.members.iter().find(|m| m.name == *name) {
-                Some(m) if m.state == "drained" => {
-                    format!("{name} is drained: it holds nothing, and may be stopped\n")
-                }
-                _ => format!("{name} is being drained: `doyen moves` shows the progress\n"),
-            })?;
-            return Ok(ExitCode::SUCCESS);
+            let status = node.ask(&api::STATUS).await?;
+            return match status.members.iter().find(|m| m.name == *name) {
+                Some(m) if m.state == "drained" => tell(format_args!(
+                    "{name} is drained: it holds nothing, and may be stopped\n"
+                )),
+                _ => tell(format_args!(
+                    "{name} is being drained: `doyen moves` shows the progress\n"
+                )),
+            };
         }
         let mut said: Option<Instant> = None;
         loop {
-            let moves: MovesReport = node.get("/moves").await.map_err(failed)?;
-            let status: ClusterReport = node.get("/status").await.map_err(failed)?;
+            let moves = node.ask(&api::MOVES).await?;
+            let status = node.ask(&api::STATUS).await?;
             if !status.members.iter().any(|m| m.name == *name) {
                 return Err(Failed::new(format!(
                     "{name} is no longer a member: it left, or does not answer"
@@ -146,16 +137,7 @@ impl Drain {
                 )));
             }
             if said.is_none_or(|at| at.elapsed() >= SAY) {
-                let left: u64 = moves
-                    .moves
-                    .iter()
-                    .map(|m| m.bytes_left)
-                    .fold(0, u64::saturating_add);
-                let rate: u64 = moves
-                    .moves
-                    .iter()
-                    .map(|m| m.rate)
-                    .fold(0, u64::saturating_add);
+                let (left, rate) = (moves.bytes_left(), moves.rate());
                 let text = match drain.holds {
                     // The bytes to move are unknown until the first copies begin.
                     holds if left == 0 => format!("{name} leads {}, holds {holds}\n", drain.leads),
@@ -217,7 +199,7 @@ impl RemoveMember {
                  is lost; to empty a member that answers, run: doyen drain {name}"
             )));
         }
-        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
+        let status = node.ask(&api::STATUS).await?;
         if status.members.is_empty() {
             return Err(Failed::new(format!(
                 "the node at {} is no member of a cluster yet: ask another one, or wait",
@@ -231,37 +213,9 @@ impl RemoveMember {
                 names.join(", ")
             )));
         }
-        let before: TableReport = node.get("/table").await.map_err(failed)?;
-        let _: Value = node
-            .change("DELETE", &format!("/members/{}", escaped(name)), "")
-            .await
-            .map_err(failed)?;
+        let before = node.ask(&api::TABLE).await?;
+        node.make(&api::REMOVE_LOST, [name], &()).await?;
         write(&format!("continuing without {name}\n"))?;
         tell_what_became(&node, &before, std::slice::from_ref(name)).await
-    }
-}
-
-/// A name as one segment of a URL's path.
-pub(super) fn escaped(name: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
-    name.bytes()
-        .map(|b| {
-            if plain(b) {
-                char::from(b).to_string()
-            } else {
-                format!("%{b:02X}")
-            }
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_is_one_segment_of_a_path() {
-        assert_eq!(escaped("10.0.0.1:7400"), "10.0.0.1%3A7400");
-        assert_eq!(escaped("a/../b"), "a%2F..%2Fb");
     }
 }

@@ -1,8 +1,8 @@
 //! `doyen events`: the latest events of the cluster, as one node has seen them.
 
-use super::{Endpoint, failed, write};
+use super::{Endpoint, write};
 use crate::{Failed, PARTITIONS, counted};
-use serde::Deserialize;
+use doyen::http::api;
 use serde_json::Value;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -29,22 +29,14 @@ pub(crate) struct Events {
     json: bool,
 }
 
-#[derive(Deserialize)]
-struct EventsAnswer {
-    last: u64,
-    events: Vec<Value>,
-}
-
 impl Events {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
         let mut since = self.since;
         let mut wait = 0;
         loop {
-            let answer: EventsAnswer = match node
-                .get(&format!("/events?since={since}&wait={wait}"))
-                .await
-            {
+            let query = format!("since={since}&wait={wait}");
+            let answer = match node.ask_with(&api::EVENTS, &query).await {
                 Ok(answer) => answer,
                 Err(e) if self.follow && wait > 0 => {
                     // The node may come back. Its events are then numbered from 1 again.
@@ -52,7 +44,7 @@ impl Events {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
-                Err(e) => return Err(failed(e)),
+                Err(e) => return Err(e.into()),
             };
             let text = if self.json {
                 let lines = answer.events.iter().map(|event| format!("{event}\n"));

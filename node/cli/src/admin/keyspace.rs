@@ -1,16 +1,17 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Endpoint, List, confirm_drop, failed, json, print, write};
+use super::{Endpoint, List, confirm_drop, print, show, tell};
 use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
+use doyen::http::api::{self, NewKeyspace};
 use doyen::http::client::Client;
 use doyen::report::loads::LoadsReport;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
-use doyen::report::table::{KeysReport, PartitionsReport, StartReport, TableReport};
+use doyen::report::table::{KeysReport, PartitionsReport, StartReport};
 use doyen_placement::division::splits_of_sample;
 use doyen_placement::loads::FULL;
 use doyen_placement::planner::Refused;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -144,19 +145,18 @@ impl KeyspaceCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
             KeyspaceAction::Create(create) => create.main().await,
-            KeyspaceAction::List(list) => list.main("/keyspaces", print::keyspaces).await,
+            KeyspaceAction::List(list) => list.main(&api::KEYSPACES, print::keyspaces).await,
             KeyspaceAction::Show(show) => show.main().await,
             KeyspaceAction::Alter(alter) => alter.main().await,
-            KeyspaceAction::Split(place) => place.main("split", "is split").await,
-            KeyspaceAction::Merge(place) => place.main("merge", "is merged").await,
+            KeyspaceAction::Split(place) => place.main(true).await,
+            KeyspaceAction::Merge(place) => place.main(false).await,
             KeyspaceAction::Drop(drop) => drop.main().await,
-        }?;
-        Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
 impl Create {
-    async fn main(mut self) -> Result<(), Failed> {
+    async fn main(mut self) -> Result<ExitCode, Failed> {
         if let (Some(file), Some(ranges)) = (&self.sample, self.ranges) {
             self.options.split_at = sampled(file, ranges)?.into_iter().map(SplitKey).collect();
         }
@@ -164,40 +164,25 @@ impl Create {
         // request.
         self.options.create(&self.name)?;
         let node = self.endpoint.client()?;
-        let mut body =
-            serde_json::to_value(&self.options).map_err(|e| Failed::new(e.to_string()))?;
-        body["name"] = Value::from(self.name.as_str());
-        let _: Value = node
-            .change("POST", "/keyspaces", &body.to_string())
-            .await
-            .map_err(failed)?;
-        let made = seen(&node, |keyspaces| {
-            keyspaces
-                .iter()
-                .find(|k| k.name == self.name && k.unavailable == 0)
-                .cloned()
-        })
-        .await;
-        match made {
-            Some(k) => {
-                let status: ClusterReport = node.get("/status").await.map_err(failed)?;
-                let members = status.members.iter().filter(|m| m.may_hold()).count();
-                let (partitions, copies) = (
-                    counted(k.partitions, PARTITIONS),
-                    counted((usize::from(k.backups) + 1).min(members), COPIES),
-                );
-                write(&format!(
-                    "keyspace {} is ready: {partitions}, {copies} of each\n{}",
-                    k.name,
-                    unmade(k.backups, members)
-                ))
-            }
-            None => write(&format!(
-                "keyspace {} is created, but not served yet: `doyen status` shows why\n",
-                self.name
-            )),
-        }?;
-        Ok(())
+        let Self { name, options, .. } = self;
+        let new = NewKeyspace { name, options };
+        node.make(&api::CREATE_KEYSPACE, [], &new).await?;
+        let name = &new.name;
+        let serves = |k: &&KeyspaceReport| k.name == *name && k.unavailable == 0;
+        let made = seen(&node, |keyspaces| keyspaces.iter().find(serves).cloned()).await;
+        let Some(k) = made else {
+            return tell(format_args!(
+                "keyspace {name} is created, but not served yet: `doyen status` shows why\n"
+            ));
+        };
+        let status = node.ask(&api::STATUS).await?;
+        let members = status.members.iter().filter(|m| m.may_hold()).count();
+        tell(format_args!(
+            "keyspace {name} is ready: {}, {} of each\n{}",
+            counted(k.partitions, PARTITIONS),
+            counted((usize::from(k.backups) + 1).min(members), COPIES),
+            unmade(k.backups, members)
+        ))
     }
 }
 
@@ -234,10 +219,10 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
 }
 
 impl ShowKeyspaces {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
-        let keyspace = the(&keyspaces(&node).await?, &self.name)?;
-        let table: TableReport = node.get("/table").await.map_err(failed)?;
+        let keyspace = the(&node.ask(&api::KEYSPACES).await?, &self.name)?;
+        let table = node.ask(&api::TABLE).await?;
         let none = || PartitionsReport {
             name: self.name.clone(),
             partitions: Vec::new(),
@@ -254,27 +239,18 @@ impl ShowKeyspaces {
             .filter(|m| m.keyspace == self.name)
             .map(|m| m.name)
             .collect();
-        let LoadsReport {
-            partitions: mut loads,
-            ..
-        } = node.get("/loads").await.map_err(failed)?;
+        let mut loads = node.ask(&api::LOADS).await?.partitions;
         loads.retain(|load| load.keyspace == self.name);
-        let text = if self.json {
-            json(
-                &json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions,
-                         "loads": loads }),
-                true,
-            )?
-        } else {
+        let all = json!({ "keyspace": keyspace, "maps": maps, "partitions": partitions.partitions,
+                          "loads": loads });
+        show(&all, self.json, |_| {
             print::keyspace(&keyspace, &partitions, &loads, &maps)
-        };
-        write(&text)?;
-        Ok(())
+        })
     }
 }
 
 impl Alter {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let Self {
             name, mut options, ..
         } = self;
@@ -283,24 +259,19 @@ impl Alter {
         }
         options.alter(&name)?;
         let node = self.endpoint.client()?;
-        let former = the(&keyspaces(&node).await?, &name)?;
+        let former = the(&node.ask(&api::KEYSPACES).await?, &name)?;
         let beware = match options.backups {
             Some(backups) if backups > former.backups => {
-                let status: ClusterReport = node.get("/status").await.map_err(failed)?;
-                let loads: LoadsReport = node.get("/loads").await.map_err(failed)?;
+                let status = node.ask(&api::STATUS).await?;
+                let loads = node.ask(&api::LOADS).await?;
                 lacking(&former, backups, &status, &loads)
             }
             _ => String::new(),
         };
-        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = node
-            .change("PATCH", &format!("/keyspaces/{name}"), &body)
-            .await
-            .map_err(failed)?;
-        write(&format!(
+        node.make(&api::ALTER_KEYSPACE, [&name], &options).await?;
+        tell(format_args!(
             "keyspace {name} is altered; `doyen status` shows what moves because of it\n{beware}"
-        ))?;
-        Ok(())
+        ))
     }
 }
 
@@ -356,78 +327,54 @@ fn lacking(
 }
 
 impl RangePlace {
-    async fn main(self, how: &str, done: &str) -> Result<(), Failed> {
+    async fn main(self, splits: bool) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
         let name = &self.name;
-        the(&keyspaces(&node).await?, name)?;
-        let splits = how == "split";
+        the(&node.ask(&api::KEYSPACES).await?, name)?;
         if splits && !self.at.0.is_empty() && begins(&node, name, &self.at).await == Some(true) {
-            write(&format!(
+            return tell(format_args!(
                 "keyspace {name} already has a range that begins there\n"
-            ))?;
-            return Ok(());
+            ));
         }
-        let body = serde_json::to_string(&SplitRequest {
-            at: self.at.clone(),
-        })
-        .map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = node
-            .change("POST", &format!("/keyspaces/{name}/{how}"), &body)
-            .await
-            .map_err(failed)?;
-        let is_so = eventually(async || {
-            (begins(&node, name, &self.at).await == Some(splits)).then_some(())
-        })
-        .await
-        .is_some();
-        let partitions = keyspaces(&node)
-            .await?
-            .iter()
-            .find(|k| k.name == *name)
-            .map_or(0, |k| k.partitions);
-        write(&if is_so {
-            format!(
-                "keyspace {name} {done}: {}\n",
-                counted(partitions, PARTITIONS)
-            )
+        let at = self.at.clone();
+        let (verb, done) = if splits {
+            (&api::SPLIT_RANGE, "is split")
         } else {
-            format!(
+            (&api::MERGE_RANGES, "is merged")
+        };
+        node.make(verb, [name], &SplitRequest { at }).await?;
+        let is_so = async || (begins(&node, name, &self.at).await == Some(splits)).then_some(());
+        if eventually(is_so).await.is_none() {
+            return tell(format_args!(
                 "keyspace {name} is not done yet: `doyen keyspace show {name}` shows the progress\n"
-            )
-        })?;
-        Ok(())
+            ));
+        }
+        let keyspace = the(&node.ask(&api::KEYSPACES).await?, name)?;
+        let partitions = counted(keyspace.partitions, PARTITIONS);
+        tell(format_args!("keyspace {name} {done}: {partitions}\n"))
     }
 }
 
 impl DropKeyspace {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
         let name = &self.name;
-        the(&keyspaces(&node).await?, name)?;
+        the(&node.ask(&api::KEYSPACES).await?, name)?;
         if !self.yes {
             confirm_drop(
                 name,
                 &format!("this drops keyspace {name} with its maps and all its data"),
             )?;
         }
-        let _: Value = node
-            .change("DELETE", &format!("/keyspaces/{name}"), "")
-            .await
-            .map_err(failed)?;
-        let gone = seen(&node, |keyspaces| {
-            keyspaces.iter().all(|k| k.name != *name).then_some(())
-        })
-        .await;
-        write(&match gone {
-            Some(()) => format!("keyspace {name} is dropped\n"),
-            None => format!("keyspace {name} is dropped, but this node does not show it yet\n"),
-        })?;
-        Ok(())
+        node.make(&api::DROP_KEYSPACE, [name], &()).await?;
+        let gone = |all: &[KeyspaceReport]| all.iter().all(|k| k.name != *name).then_some(());
+        match seen(&node, gone).await {
+            Some(()) => tell(format_args!("keyspace {name} is dropped\n")),
+            None => tell(format_args!(
+                "keyspace {name} is dropped, but this node does not show it yet\n"
+            )),
+        }
     }
-}
-
-async fn keyspaces(node: &Client) -> Result<Vec<KeyspaceReport>, Failed> {
-    node.get("/keyspaces").await.map_err(failed)
 }
 
 fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
@@ -439,7 +386,7 @@ fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Faile
 
 /// Whether a range of this keyspace begins with this key; `None` if the node does not answer.
 async fn begins(node: &Client, name: &str, at: &SplitKey) -> Option<bool> {
-    let table: TableReport = node.get("/table").await.ok()?;
+    let table = node.ask(&api::TABLE).await.ok()?;
     let at = StartReport {
         map: 0,
         key: at.to_string(),
@@ -465,13 +412,7 @@ async fn begins(node: &Client, name: &str, at: &SplitKey) -> Option<bool> {
 
 /// Asks until the node shows it, or time is over.
 async fn seen<T>(node: &Client, look: impl Fn(&[KeyspaceReport]) -> Option<T>) -> Option<T> {
-    eventually(async || {
-        keyspaces(node)
-            .await
-            .ok()
-            .and_then(|keyspaces| look(&keyspaces))
-    })
-    .await
+    eventually(async || look(&node.ask(&api::KEYSPACES).await.ok()?)).await
 }
 
 async fn eventually<T>(look: impl AsyncFn() -> Option<T>) -> Option<T> {

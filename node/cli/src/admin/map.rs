@@ -1,14 +1,14 @@
 //! `doyen map`: what maps hold, their limits, and dropping them.
 
 use super::print::{columns, row};
-use super::{Endpoint, List, confirm_drop, confirm_yes, escaped, failed, json, write};
+use super::{Endpoint, List, confirm_drop, confirm_yes, show, tell};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
 use doyen::config::value::Most;
+use doyen::http::api;
 use doyen::http::client::Client;
 use doyen::report::maps::{MapKind, MapLimitsReport, MapSizeReport};
 use doyen_placement::planner::DEFAULT_KEYSPACE;
-use serde_json::Value;
 use std::process::ExitCode;
 
 /// Lists, shows, limits and drops maps.
@@ -75,24 +75,22 @@ struct DropMap {
 impl MapCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            MapAction::List(list) => list.main("/maps", listed).await,
+            MapAction::List(list) => list.main(&api::MAPS, listed).await,
             MapAction::Show(show) => show.main().await,
             MapAction::Limits(limits) => limits.main().await,
             MapAction::Drop(drop) => drop.main().await,
-        }?;
-        Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
 impl NamedMap {
-    fn path(&self) -> String {
-        let (keyspace, name) = (escaped(&self.keyspace), escaped(&self.name));
-        format!("/keyspaces/{keyspace}/maps/{name}")
+    fn names(&self) -> [&str; 2] {
+        [&self.keyspace, &self.name]
     }
 
     /// The map, or a database of this number.
     async fn report(&self, node: &Client) -> Result<MapSizeReport, Failed> {
-        let all: Vec<MapSizeReport> = node.get("/maps").await.map_err(failed)?;
+        let all = node.ask(&api::MAPS).await?;
         let mut named: Vec<_> = (all.into_iter())
             .filter(|map| map.name == self.name && map.keyspace == self.keyspace)
             .collect();
@@ -107,26 +105,22 @@ impl NamedMap {
 }
 
 impl ShowMaps {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let report = self.which.report(&self.which.endpoint.client()?).await?;
-        let text = if self.json {
-            json(&report, true)?
-        } else {
+        show(&report, self.json, |report| {
             let parts = report.members.iter();
             let parts = parts.map(|part| row(["", &part.member, &bytes(part.bytes)]));
             let parts: Vec<_> = [row(["", "member", "bytes"])]
                 .into_iter()
                 .chain(parts)
                 .collect();
-            listed(std::slice::from_ref(&report)) + "\nwith copies:\n" + &columns(&parts)
-        };
-        write(&text)?;
-        Ok(())
+            listed(std::slice::from_ref(report)) + "\nwith copies:\n" + &columns(&parts)
+        })
     }
 }
 
 impl Limits {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let Self {
             which,
             options,
@@ -143,13 +137,11 @@ impl Limits {
                 format!("{loss}: add --yes, as there is no terminal to ask at")
             })?;
         }
-        let body = serde_json::to_string(&options).map_err(|e| Failed::new(e.to_string()))?;
-        let _: Value = (node.change("PATCH", &which.path(), &body).await).map_err(failed)?;
-        write(&format!(
+        node.make(&api::LIMIT_MAP, which.names(), &options).await?;
+        tell(format_args!(
             "the limits of map {:?} are set: a program that opens it with higher ones raises them\n",
             which.name
-        ))?;
-        Ok(())
+        ))
     }
 }
 
@@ -179,7 +171,7 @@ fn evicted(report: &MapSizeReport, options: &MapLimitOptions) -> Option<String> 
 }
 
 impl DropMap {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let (which, name) = (&self.which, &self.which.name);
         let node = which.endpoint.client()?;
         if !self.yes {
@@ -190,9 +182,8 @@ impl DropMap {
                 &format!("this drops map {name:?} of keyspace {keyspace} with {entries} entries"),
             )?;
         }
-        let _: Value = (node.change("DELETE", &which.path(), "").await).map_err(failed)?;
-        write(&format!("map {name:?} is dropped\n"))?;
-        Ok(())
+        node.make(&api::DROP_MAP, which.names(), &()).await?;
+        tell(format_args!("map {name:?} is dropped\n"))
     }
 }
 
@@ -261,6 +252,7 @@ fn limited(limits: &MapLimitsReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
 
     #[test]
     fn maps_are_listed_with_what_they_hold_and_what_was_not_counted() {

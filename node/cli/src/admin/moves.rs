@@ -1,7 +1,8 @@
 //! `doyen moves`: which partitions move, how far they are, and why.
 
-use super::{Endpoint, failed, json, print, write};
+use super::{Endpoint, print, show_or_watch};
 use crate::{Failed, bytes, counted};
+use doyen::http::api;
 use doyen::report::moves::{MoveReport, MovesReport};
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -9,8 +10,6 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Time between two requests.
-const WATCH: Duration = Duration::from_millis(500);
 /// Moves that are shown without `--all`.
 const SHOWN: usize = 20;
 /// Columns of a bar, and of a terminal that has room for bars and all other columns.
@@ -50,12 +49,10 @@ pub(crate) struct Moves {
 
 impl Moves {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let node = self.endpoint.client()?;
         let terminal = std::io::stdout().is_terminal();
-        let redraw = self.watch && !self.json && terminal;
         let most = if self.all { usize::MAX } else { SHOWN };
         let mut looks = Looks::default();
-        loop {
+        let for_people = |report: &MovesReport| {
             let wide = !terminal
                 || crossterm::terminal::size()
                     .map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
@@ -64,26 +61,12 @@ impl Moves {
             } else {
                 Shape::Narrow
             };
-            let text = match node.get::<MovesReport>("/moves").await {
-                Ok(report) if self.json => json(&report, !self.watch)?,
-                Ok(report) => {
-                    let measured = looks.rate(Instant::now(), left(&report));
-                    told(&report, most, shape, measured)
-                }
-                // A node that is watched may answer again later.
-                Err(e) if self.watch => format!("{}\n", failed(e).message),
-                Err(e) => return Err(failed(e)),
-            };
-            let text = match redraw.then(crossterm::terminal::size) {
-                Some(Ok((columns, rows))) => print::screen(&text, columns.into(), rows.into()),
-                Some(Err(_)) => format!("\x1b[2J\x1b[H{text}"),
-                None => text,
-            };
-            if !write(&text)? || !self.watch {
-                return Ok(ExitCode::SUCCESS);
-            }
-            tokio::time::sleep(WATCH).await;
-        }
+            let measured = looks.rate(Instant::now(), report.bytes_left());
+            told(report, most, shape, measured)
+        };
+        let node = self.endpoint.client()?;
+        show_or_watch(&node, &api::MOVES, (self.watch, self.json), for_people).await?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -124,28 +107,14 @@ impl Looks {
     }
 }
 
-fn left(report: &MovesReport) -> u64 {
-    report
-        .moves
-        .iter()
-        .map(|m| m.bytes_left)
-        .fold(0, u64::saturating_add)
-}
-
 /// The report as text. `measured`: bytes a second, if it was watched for long enough.
 fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
     let mut text = report.halted_line();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
     let full = of("no room");
     let waiting = report.moves.iter().filter(|m| m.waits()).count();
-    let left = left(report);
-    let rate = measured.unwrap_or_else(|| {
-        report
-            .moves
-            .iter()
-            .map(|m| m.rate)
-            .fold(0, u64::saturating_add)
-    });
+    let left = report.bytes_left();
+    let rate = measured.unwrap_or_else(|| report.rate());
     let _ = match report.moves.len() {
         0 => writeln!(text, "nothing moves"),
         count => {

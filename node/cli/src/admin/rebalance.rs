@@ -1,13 +1,13 @@
 //! `doyen rebalance`: what would move and why, plans that an operator confirms, and whether, when
 //! and how fast partitions move automatically.
 
-use super::{Endpoint, failed, json, write};
+use super::{Endpoint, show, tell, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
+use doyen::http::api::{self, Automatic};
 use doyen::report::moves::{BalanceReport, MovesReport};
 use doyen::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan, Step};
 use doyen_placement::{Scheduler, Schedulers};
-use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -101,24 +101,19 @@ impl Rebalance {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
         if self.plan {
-            let plan: RebalancePlan = node.get("/rebalance").await.map_err(failed)?;
-            write(&if self.json {
-                json(&plan, true)?
-            } else {
-                told(&plan, self.all)
-            })?;
-            return Ok(ExitCode::SUCCESS);
+            let plan = node.ask(&api::REBALANCE).await?;
+            return show(&plan, self.json, |plan| told(plan, self.all));
         }
         if let Some(file) = &self.apply {
-            let plan = read(file)?;
-            let body = json!({ "table": plan.table, "goals": plan.goals }).to_string();
-            self.change("POST", "/rebalance", &body).await?;
+            // The node needs no more of it than where partitions go.
+            let mut plan = read(file)?;
+            plan.operators.clear();
+            node.make(&api::APPLY_PLAN, [], &plan).await?;
             let are = if plan.goals.len() == 1 { "is" } else { "are" };
-            write(&format!(
+            return tell(format_args!(
                 "{} {are} moving; `doyen moves` shows the progress\n",
                 counted(plan.goals.len(), PARTITIONS)
-            ))?;
-            return Ok(ExitCode::SUCCESS);
+            ));
         }
         let is_cancel = self.verb == Some(Verb::Cancel);
         if !is_cancel && (self.id.is_some() || self.all) {
@@ -133,12 +128,9 @@ impl Rebalance {
         };
         if let Some(on) = automatic {
             let on: Vec<String> = on.iter().map(ToString::to_string).collect();
-            self.change(
-                "PATCH",
-                "/rebalance",
-                &json!({ "automatic": on }).to_string(),
-            )
-            .await?;
+            let automatic = on.clone();
+            node.make(&api::SCHEDULE, [], &Automatic { automatic })
+                .await?;
             let rest = if on.len() == Scheduler::ALL.len() {
                 ""
             } else {
@@ -164,8 +156,7 @@ impl Rebalance {
             window: self.window.clone(),
         };
         if options != BalanceOptions::default() {
-            self.change("PATCH", "/balance", &json(&options, false)?)
-                .await?;
+            node.make(&api::SET_BALANCE, [], &options).await?;
         }
         if is_cancel {
             let cancel = CancelRequest {
@@ -177,32 +168,22 @@ impl Rebalance {
                     "name the move to cancel by its ID, as `doyen moves` shows it, or give --all",
                 ));
             }
-            self.change("POST", "/moves/cancel", &json(&cancel, false)?)
-                .await?;
-            let said = match &self.id {
-                Some(id) => format!(
+            node.make(&api::CANCEL_MOVES, [], &cancel).await?;
+            match &self.id {
+                Some(id) => write(&format!(
                     "the move of {id} is cancelled: the partition stays where it is until \
                      `doyen rebalance resume`, or until a member joins or leaves\n"
+                )),
+                None => write(
+                    "every move for balance is cancelled, and balancing is paused until \
+                     `doyen rebalance resume`\n",
                 ),
-                None => "every move for balance is cancelled, and balancing is paused until \
-                         `doyen rebalance resume`\n"
-                    .to_owned(),
-            };
-            write(&said)?;
+            }?;
         } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
-            let report: MovesReport = node.get("/moves").await.map_err(failed)?;
-            write(&if self.json {
-                json(&report.balance, true)?
-            } else {
-                standing(&report)
-            })?;
+            let report = node.ask(&api::MOVES).await?;
+            show(&report.balance, self.json, |_| standing(&report))?;
         }
         Ok(ExitCode::SUCCESS)
-    }
-
-    async fn change(&self, method: &str, path: &str, body: &str) -> Result<(), Failed> {
-        let done: Result<Value, _> = self.endpoint.client()?.change(method, path, body).await;
-        done.map(|_| ()).map_err(failed)
     }
 }
 
@@ -381,6 +362,7 @@ fn told(plan: &RebalancePlan, every: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn steps_of_one_kind_are_one_line_of_a_long_plan() {

@@ -1,7 +1,8 @@
 //! `doyen restart-plan`: restarts every node once, one at a time, the coordinator last.
 
-use super::{Endpoint, failed, json, write};
+use super::{Endpoint, show, tell, write};
 use crate::Failed;
+use doyen::http::api;
 use doyen::http::client::Client;
 use doyen::report::status::{ClusterReport, MemberReport};
 use serde::Serialize;
@@ -59,7 +60,7 @@ struct Turn {
 impl RestartPlan {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
-        let report: ClusterReport = node.get("/status").await.map_err(failed)?;
+        let report = node.ask(&api::STATUS).await?;
         if report.cluster_id.is_none() {
             return Err(Failed::new(
                 "the node is not a member of a cluster yet: wait until `doyen status` shows its \
@@ -68,19 +69,15 @@ impl RestartPlan {
         }
         let turns = order(&report);
         if self.print {
-            let lines = turns.iter().map(|t| {
-                format!(
-                    "{} {}{}\n",
-                    t.name,
-                    t.address,
-                    if t.coordinator { " (coordinator)" } else { "" }
-                )
-            });
-            write(&if self.json {
-                json(&turns, true)?
-            } else {
-                lines.collect()
-            })?;
+            let line = |turn: &Turn| {
+                let coordinator = if turn.coordinator {
+                    " (coordinator)"
+                } else {
+                    ""
+                };
+                format!("{} {}{coordinator}\n", turn.name, turn.address)
+            };
+            show(&turns, self.json, |turns| turns.iter().map(line).collect())?;
             if let Some(why) = report.unsafe_for.filter(|_| !report.safe) {
                 let _ = writeln!(
                     std::io::stderr(),
@@ -123,15 +120,11 @@ impl RestartPlan {
             write(&format!("{restarts}: back, and the cluster is safe\n"))?;
         }
         coordinators.dedup();
-        write(&format!(
+        let coordinators: Vec<String> = coordinators.into_iter().flatten().collect();
+        tell(format_args!(
             "every node was restarted; coordinators: {}\n",
-            coordinators
-                .into_iter()
-                .flatten()
-                .collect::<Vec<_>>()
-                .join(", then ")
-        ))?;
-        Ok(ExitCode::SUCCESS)
+            coordinators.join(", then ")
+        ))
     }
 }
 
@@ -170,8 +163,7 @@ impl Asked {
         let mut told = (Instant::now(), String::new());
         while Instant::now() < until {
             for address in self.addresses.clone() {
-                let Ok(report) = self.node.at(&address).get::<ClusterReport>("/status").await
-                else {
+                let Ok(report) = self.node.at(&address).ask(&api::STATUS).await else {
                     continue;
                 };
                 for address in report

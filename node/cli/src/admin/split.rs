@@ -1,10 +1,10 @@
 //! `doyen split`: what a half of a split has that the other one lacks, and which half stays.
 
-use super::{Endpoint, answered, failed, json, print, private_file, write};
+use super::{Endpoint, json, print, private_file, show, tell};
 use crate::Failed;
+use doyen::http::api;
 use doyen::http::client::Client;
-use doyen::report::split::{HalfKey, HalfKeys, HalfMark, HalfPartition, HalfPosition, HalfReport};
-use doyen::report::status::ClusterReport;
+use doyen::report::split::{HalfKey, HalfMark, HalfPartition, HalfPosition};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -86,33 +86,21 @@ struct Half {
 impl SplitCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            SplitAction::Show { endpoint, json } => show(&endpoint.client()?, json).await,
+            SplitAction::Show { endpoint, json } => {
+                let half = Half::ask(&endpoint.client()?).await?;
+                show(&half.kept, json, |_| half.for_people())?;
+                half.complete()
+            }
             SplitAction::Export { endpoint, file } => export(&endpoint.client()?, &file).await,
             SplitAction::Keep { endpoint } => {
-                let node = endpoint.client()?;
-                let _: serde_json::Value = node
-                    .change("POST", "/split/keep", "")
-                    .await
-                    .map_err(failed)?;
-                write(
+                endpoint.make(&api::KEEP_HALF, [], &()).await?;
+                tell(format_args!(
                     "this half serves again: stop the nodes of the other half, and start them \
-                     again with --seed and an address of this one\n",
-                )?;
-                Ok(ExitCode::SUCCESS)
+                     again with --seed and an address of this one\n"
+                ))
             }
         }
     }
-}
-
-async fn show(node: &Client, as_json: bool) -> Result<ExitCode, Failed> {
-    let half = Half::ask(node).await?;
-    write(&if as_json {
-        json(&half.kept, true)?
-    } else {
-        half.for_people()
-    })?;
-    half.complete()?;
-    Ok(answered(true))
 }
 
 async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
@@ -132,7 +120,7 @@ async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
     }
     let file = out.into_inner().map_err(|e| named(e.into_error()))?;
     file.sync_all().map_err(named)?;
-    write(&format!(
+    tell(format_args!(
         "{keys} keys and fields of {} partitions are in {}; deletions are not in it\n",
         half.kept.len(),
         path.display()
@@ -142,21 +130,20 @@ async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
             "{large} of them are there without their value, because it is larger than 32 MiB"
         )));
     }
-    half.complete()?;
-    Ok(ExitCode::SUCCESS)
+    half.complete()
 }
 
 impl Half {
     /// Asks every member of this half.
     async fn ask(node: &Client) -> Result<Self, Failed> {
-        let asked: HalfReport = node.get("/split").await.map_err(failed)?;
+        let asked = node.ask(&api::SPLIT).await?;
         if asked.recoveries == 0 {
             return Err(Failed::new(
                 "this half was not recovered with `doyen recover`, so it serves on and gives \
                  nothing up: ask a node of the other half, if there is one (`doyen status`)",
             ));
         }
-        let status: ClusterReport = node.get("/status").await.map_err(failed)?;
+        let status = node.ask(&api::STATUS).await?;
         let (mut silent, mut lacks) = (Vec::new(), asked.lacks);
         let mut all: BTreeMap<(String, u32), Vec<(HalfPartition, Client)>> = BTreeMap::new();
         for member in &status.members {
@@ -165,7 +152,7 @@ impl Half {
                 continue;
             };
             let at = node.at(http.to_string());
-            match at.get::<HalfReport>("/split").await {
+            match at.ask(&api::SPLIT).await {
                 Ok(report) => {
                     lacks = lacks.into_iter().chain(report.lacks).min();
                     for one in report.partitions {
@@ -173,7 +160,7 @@ impl Half {
                         all.entry(key).or_default().push((one, at.clone()));
                     }
                 }
-                Err(why) => silent.push(format!("{}: {}", member.name, failed(why).message)),
+                Err(why) => silent.push(format!("{}: {}", member.name, Failed::from(why).message)),
             }
         }
         // If no node has met the other half, it may lack all recoveries.
@@ -188,9 +175,9 @@ impl Half {
     }
 
     /// Fails if a node did not answer.
-    fn complete(&self) -> Result<(), Failed> {
+    fn complete(&self) -> Result<ExitCode, Failed> {
         if self.silent.is_empty() {
-            return Ok(());
+            return Ok(ExitCode::SUCCESS);
         }
         let silent = self.silent.join("; ");
         Err(Failed::new(format!(
@@ -278,20 +265,20 @@ impl Kept {
         large: &mut u64,
     ) -> Result<(), Failed> {
         let (keyspace, partition) = (&self.keyspace, self.partition);
-        let mut path = format!("/split/keys?keyspace={keyspace}&partition={partition}");
+        let mut query = format!("keyspace={keyspace}&partition={partition}");
         // If all copies were in this half, all keys count.
         if let Some(HalfPosition { lineage, seq }) = self.since.filter(|_| !self.alone) {
-            path.push_str(&format!("&lineage={lineage}&seq={seq}"));
+            query.push_str(&format!("&lineage={lineage}&seq={seq}"));
         }
         let mut found = None;
         let mut why = Failed::new(format!("no node holds {keyspace}/{partition}"));
         for holder in &self.holders {
-            match holder.get::<HalfKeys>(&path).await {
+            match holder.ask_with(&api::SPLIT_KEYS, &query).await {
                 Ok(page) => {
                     found = Some((holder, page));
                     break;
                 }
-                Err(e) => why = failed(e),
+                Err(e) => why = e.into(),
             }
         }
         let Some((holder, mut page)) = found else {
@@ -312,10 +299,8 @@ impl Kept {
             let Some(next) = &page.next else {
                 return Ok(());
             };
-            page = holder
-                .get(&format!("{path}&after={next}"))
-                .await
-                .map_err(failed)?;
+            let next = format!("{query}&after={next}");
+            page = holder.ask_with(&api::SPLIT_KEYS, &next).await?;
         }
     }
 }

@@ -1,12 +1,11 @@
 //! `doyen token`: named tokens with which programs ask nodes by HTTP.
 
-use super::{Endpoint, List, failed, private_file, write};
+use super::{Endpoint, List, private_file, tell};
 use crate::Failed;
 use doyen::TokenRole;
 use doyen::http::client::HttpError;
-use doyen::http::{check_token_name, new_token, token_hash};
+use doyen::http::{api, check_token_name, new_token, token_hash};
 use doyen::report::tokens::TokenReport;
-use serde_json::Value;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -27,7 +26,13 @@ enum TokenAction {
     /// List the tokens
     List(List),
     /// Revoke a token: no member takes it any more
-    Revoke(Revoke),
+    Revoke {
+        /// Its name
+        #[arg(value_parser = token_name)]
+        name: String,
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -47,15 +52,6 @@ struct NewToken {
     endpoint: Endpoint,
 }
 
-#[derive(Debug, clap::Args)]
-struct Revoke {
-    /// Its name
-    #[arg(value_parser = token_name)]
-    name: String,
-    #[command(flatten)]
-    endpoint: Endpoint,
-}
-
 /// The name of a token.
 fn token_name(text: &str) -> Result<String, &'static str> {
     check_token_name(text).map(|()| text.to_owned())
@@ -65,31 +61,32 @@ impl TokenCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
             TokenAction::New(new) => new.main().await,
-            TokenAction::List(list) => list.main("/tokens", listed).await,
-            TokenAction::Revoke(revoke) => revoke.main().await,
-        }?;
-        Ok(ExitCode::SUCCESS)
+            TokenAction::List(list) => list.main(&api::TOKENS, listed).await,
+            TokenAction::Revoke { name, endpoint } => {
+                endpoint.make(&api::REVOKE_TOKEN, [&name], &()).await?;
+                tell(format_args!("token {name} is revoked\n"))
+            }
+        }
     }
 }
 
 impl NewToken {
-    async fn main(self) -> Result<(), Failed> {
+    async fn main(self) -> Result<ExitCode, Failed> {
         let node = self.endpoint.client()?;
         let token = new_token();
         // Before the request: a token whose file cannot be written would be lost.
         if let Some(out) = &self.out {
             save(out, &token)?;
         }
-        let body = serde_json::json!({
-            "role": self.role.to_string(),
-            "sha256": token_hash(&token),
-        });
-        let path = format!("/tokens/{}", super::escaped(&self.name));
-        let made: Result<Value, HttpError> = node.change("PUT", &path, &body.to_string()).await;
         let (name, role) = (&self.name, self.role);
+        let new = api::NewToken {
+            role,
+            sha256: token_hash(&token),
+        };
+        let made = node.make(&api::CREATE_TOKEN, [name], &new).await;
         if let Err(e) = made {
             let may_be_made = may_have_happened(&e);
-            let Failed { message, status } = failed(e);
+            let Failed { message, status } = e.into();
             let kept = match &self.out {
                 Some(out) if !may_be_made => {
                     let _ = std::fs::remove_file(out);
@@ -109,10 +106,10 @@ impl NewToken {
         }
         match &self.out {
             Some(out) => {
-                write(&format!(
-                    "token {name} with the role {role} is in {}\n",
-                    out.display()
-                ))?;
+                let path = out.display();
+                tell(format_args!(
+                    "token {name} with the role {role} is in {path}\n"
+                ))
             }
             None => {
                 // Stdout has the token alone, for scripts.
@@ -120,10 +117,9 @@ impl NewToken {
                     io::stderr(),
                     "token {name} with the role {role}, which is not shown again:"
                 );
-                write(&format!("{}\n", *token))?;
+                tell(format_args!("{}\n", *token))
             }
         }
-        Ok(())
     }
 }
 
@@ -171,16 +167,6 @@ fn listed(tokens: &[TokenReport]) -> String {
         let _ = writeln!(text, "{name:width$}  {role:7}  {made:20}  {print}");
     }
     text
-}
-
-impl Revoke {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let path = format!("/tokens/{}", super::escaped(&self.name));
-        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
-        write(&format!("token {} is revoked\n", self.name))?;
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! `doyen wait`: waits until the cluster is in a state, for scripts.
 
-use super::{Endpoint, answered, failed, write};
+use super::{Endpoint, tell};
 use crate::Failed;
 use doyen::config::value::Span;
+use doyen::http::api;
 use doyen::http::client::HttpError;
-use doyen::report::status::ClusterReport;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,11 +45,8 @@ impl WaitOptions {
         let node = endpoint.client()?;
         let until = Instant::now() + timeout.0;
         loop {
-            let why = match node.get::<ClusterReport>("/status").await {
-                Ok(report) if report.safe => {
-                    write("safe\n")?;
-                    return Ok(answered(true));
-                }
+            let why = match node.ask(&api::STATUS).await {
+                Ok(report) if report.safe => return tell(format_args!("safe\n")),
                 Ok(report) => report.unsafe_for.unwrap_or_default(),
                 // Waiting makes no token right.
                 Err(
@@ -58,9 +55,9 @@ impl WaitOptions {
                         status: 401 | 403, ..
                     }),
                 ) => {
-                    return Err(failed(e));
+                    return Err(e.into());
                 }
-                Err(e) => failed(e).message,
+                Err(e) => Failed::from(e).message,
             };
             if Instant::now() >= until {
                 return Err(Failed::new(format!("not safe after {timeout}: {why}")));

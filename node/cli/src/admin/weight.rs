@@ -1,9 +1,10 @@
 //! `doyen weight`: weights that newcomers may have though they are far above those of the members.
 
-use super::{Endpoint, List, failed, write};
+use super::{Endpoint, List, tell};
 use crate::Failed;
+use clap::builder::NonEmptyStringValueParser;
+use doyen::http::api::{self, AllowedWeight};
 use doyen::report::weights::WeightReport;
-use serde_json::Value;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
@@ -22,65 +23,44 @@ enum WeightAction {
     /// List the weights that are allowed
     List(List),
     /// Allow a weight for a node: if it waits because of its weight, it joins
-    Allow(Allow),
+    Allow {
+        /// The node's name (--name)
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        /// The highest weight that it may have: 1 to 100000
+        #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        weight: u32,
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
     /// Forget the weight that is allowed for a node: the node stays, but waits when it joins again
-    Forget(ForgetWeight),
-}
-
-#[derive(Debug, clap::Args)]
-struct Allow {
-    /// The node's name (--name)
-    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    name: String,
-    /// The highest weight that it may have: 1 to 100000
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    weight: u32,
-    #[command(flatten)]
-    endpoint: Endpoint,
-}
-
-#[derive(Debug, clap::Args)]
-struct ForgetWeight {
-    /// The node's name
-    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
-    name: String,
-    #[command(flatten)]
-    endpoint: Endpoint,
+    Forget {
+        /// The node's name
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        name: String,
+        #[command(flatten)]
+        endpoint: Endpoint,
+    },
 }
 
 impl WeightCommand {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
         match self.action {
-            WeightAction::List(list) => list.main("/weights", listed).await,
-            WeightAction::Allow(allow) => allow.main().await,
-            WeightAction::Forget(forget) => forget.main().await,
-        }?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-impl Allow {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let (name, weight) = (&self.name, self.weight);
-        let path = format!("/weights/{}", super::escaped(name));
-        let body = serde_json::json!({ "weight": weight }).to_string();
-        let _: Value = node.change("PUT", &path, &body).await.map_err(failed)?;
-        write(&format!("{name} may have weight {weight}\n"))?;
-        Ok(())
-    }
-}
-
-impl ForgetWeight {
-    async fn main(self) -> Result<(), Failed> {
-        let node = self.endpoint.client()?;
-        let path = format!("/weights/{}", super::escaped(&self.name));
-        let _: Value = node.change("DELETE", &path, "").await.map_err(failed)?;
-        write(&format!(
-            "no weight is allowed for {} any more\n",
-            self.name
-        ))?;
-        Ok(())
+            WeightAction::List(list) => list.main(&api::WEIGHTS, listed).await,
+            WeightAction::Allow {
+                name,
+                weight,
+                endpoint,
+            } => {
+                let allowed = AllowedWeight { weight };
+                endpoint.make(&api::ALLOW_WEIGHT, [&name], &allowed).await?;
+                tell(format_args!("{name} may have weight {weight}\n"))
+            }
+            WeightAction::Forget { name, endpoint } => {
+                endpoint.make(&api::FORGET_WEIGHT, [&name], &()).await?;
+                tell(format_args!("no weight is allowed for {name} any more\n"))
+            }
+        }
     }
 }
 

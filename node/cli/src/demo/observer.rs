@@ -1,8 +1,7 @@
 //! Watches the cluster as `doyen status` and `doyen table` do, and updates the scene.
 
 use super::SharedScene;
-use doyen::report::status::ClusterReport;
-use doyen::report::table::TableReport;
+use doyen::http::api;
 use std::time::Duration;
 
 /// Time between two requests.
@@ -24,7 +23,7 @@ pub(super) async fn run(scene: SharedScene) {
             at.and_then(|i| nodes.get(i)).cloned()
         };
         if let Some(client) = client {
-            match tokio::time::timeout(ANSWER_MAX, client.get::<ClusterReport>("/status")).await {
+            match tokio::time::timeout(ANSWER_MAX, client.ask(&api::STATUS)).await {
                 Ok(Ok(report)) => {
                     // A node that knows no coordinator may be cut off: ask the next one.
                     turn += usize::from(report.coordinator.is_none());
@@ -34,7 +33,7 @@ pub(super) async fn run(scene: SharedScene) {
             }
             if looks.is_multiple_of(TABLE_EVERY)
                 && let Ok(Ok(table)) =
-                    tokio::time::timeout(ANSWER_MAX, client.get::<TableReport>("/table")).await
+                    tokio::time::timeout(ANSWER_MAX, client.ask(&api::TABLE)).await
             {
                 scene.borrow_mut().see_table(&table);
             }

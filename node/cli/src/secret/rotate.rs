@@ -21,9 +21,8 @@ use crate::admin::Target;
 use crate::{Failed, say};
 use doyen::config::{Line, Secrets};
 use doyen::http::client::{Client, Trusted};
+use doyen::http::{Report, api};
 use doyen::net::identity::secret::Role;
-use doyen::report::status::ClusterReport;
-use doyen::report::trust::TrustReport;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -398,7 +397,7 @@ impl Rotate {
             .filter_map(Line::operator_token)
             .map(|token| Client::new(&*first, token.as_str()).trusting(trusted.clone()))
             .collect();
-        let report: ClusterReport = ask_with(&first, "/status", &askers)
+        let report = ask_with(&first, &api::STATUS, &askers)
             .await
             .map_err(Failed::new)?;
         if report.members.is_empty() {
@@ -447,7 +446,7 @@ fn done(file: &File) -> String {
 
 /// Asks a member what it has.
 async fn ask(address: &str, name: &str, askers: &[Client]) -> Has {
-    match ask_with::<TrustReport>(address, "/trust", askers).await {
+    match ask_with(address, &api::TRUST, askers).await {
         Ok(report) if report.name != name => Has::Nothing(format!(
             "another node answers at {address}, which is not reached from here"
         )),
@@ -460,12 +459,12 @@ async fn ask(address: &str, name: &str, askers: &[Client]) -> Has {
 /// Asks a member with the tokens of all lines: it may not have the first one yet, or any more.
 async fn ask_with<T: DeserializeOwned>(
     address: &str,
-    path: &str,
+    report: &Report<T>,
     askers: &[Client],
 ) -> Result<T, String> {
     let mut why = "it has no answer".to_owned();
     for asker in askers {
-        match asker.at(address).get(path).await {
+        match asker.at(address).ask(report).await {
             Ok(report) => return Ok(report),
             Err(e) => why = e.to_string(),
         }
