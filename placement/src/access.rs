@@ -9,6 +9,7 @@ use crate::table::Invalid;
 use crate::table::validate::{self, WEIGHT_MAX};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
@@ -134,38 +135,23 @@ pub struct AccessChange {
     pub keep_operate: bool,
 }
 
-/// A change of one user. It is made only if the user is as it is said to be before.
+/// A change of one entry of a list. It is made only if the entry is as it is said to be before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserChange {
+pub struct EntryChange<N, V> {
     /// Its name.
-    pub name: Box<[u8]>,
-    /// Its rules before; `None`: there is no such user.
-    pub before: Option<Box<[u8]>>,
-    /// Its rules afterwards; `None`: there is no such user any more.
-    pub after: Option<Box<[u8]>>,
+    pub name: N,
+    /// What it has before; `None`: there is no such entry.
+    pub before: Option<V>,
+    /// What it has afterwards; `None`: there is no such entry any more.
+    pub after: Option<V>,
 }
 
-/// A change of one token. It is made only if the token is as it is said to be before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenChange {
-    /// Its name.
-    pub name: String,
-    /// What it opens before; `None`: there is no such token.
-    pub before: Option<Grant>,
-    /// What it opens afterwards; `None`: there is no such token any more.
-    pub after: Option<Grant>,
-}
-
-/// A change of one allowed weight. It is made only if that is as it is said to be before.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WeightChange {
-    /// The name of the member.
-    pub name: String,
-    /// The weight that is allowed for it before; `None`: none is.
-    pub before: Option<u32>,
-    /// The weight that is allowed for it afterwards; `None`: none is.
-    pub after: Option<u32>,
-}
+/// A change of one user: its rules.
+pub type UserChange = EntryChange<Box<[u8]>, Box<[u8]>>;
+/// A change of one token: what it opens.
+pub type TokenChange = EntryChange<String, Grant>;
+/// A change of one weight that is allowed for members of a name.
+pub type WeightChange = EntryChange<String, u32>;
 
 /// The difference of two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,33 +172,118 @@ struct ListDelta<E: Entry> {
 
 /// An entry of a list that is in order of name.
 trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
-    type Name: Ord + Clone + Serialize + DeserializeOwned + fmt::Debug + Eq;
+    type Name: Ord + Clone + Serialize + DeserializeOwned + fmt::Debug + AsRef<[u8]>;
+    type Value: Clone + PartialEq;
 
+    /// What it is, for people.
+    const WHAT: &'static str;
+
+    fn new(name: Self::Name, value: Self::Value) -> Self;
     fn name(&self) -> &Self::Name;
+    fn value(&self) -> &Self::Value;
 }
 
 impl Entry for AccessUser {
     type Name = Box<[u8]>;
+    type Value = Box<[u8]>;
+
+    const WHAT: &'static str = "user";
+
+    fn new(name: Box<[u8]>, rules: Box<[u8]>) -> Self {
+        Self { name, rules }
+    }
 
     fn name(&self) -> &Box<[u8]> {
         &self.name
+    }
+
+    fn value(&self) -> &Box<[u8]> {
+        &self.rules
     }
 }
 
 impl Entry for AccessToken {
     type Name = String;
+    type Value = Grant;
+
+    const WHAT: &'static str = "token";
+
+    fn new(name: String, grant: Grant) -> Self {
+        Self { name, grant }
+    }
 
     fn name(&self) -> &String {
         &self.name
+    }
+
+    fn value(&self) -> &Grant {
+        &self.grant
     }
 }
 
 impl Entry for AccessWeight {
     type Name = String;
+    type Value = u32;
+
+    const WHAT: &'static str = "weight that is allowed for";
+
+    fn new(name: String, weight: u32) -> Self {
+        Self { name, weight }
+    }
 
     fn name(&self) -> &String {
         &self.name
     }
+
+    fn value(&self) -> &u32 {
+        &self.weight
+    }
+}
+
+/// What the entry of this name has.
+fn find<'a, E: Entry, N: Ord + ?Sized>(entries: &'a [E], name: &N) -> Option<&'a E::Value>
+where
+    E::Name: Borrow<N>,
+{
+    let at = entries.binary_search_by(|entry| Borrow::<N>::borrow(entry.name()).cmp(name));
+    at.ok().map(|at| entries[at].value())
+}
+
+/// Whether a list is as these changes make it.
+fn has<E: Entry>(entries: &[E], changes: &[EntryChange<E::Name, E::Value>]) -> bool {
+    let has = |change: &EntryChange<_, _>| find(entries, &change.name) == change.after.as_ref();
+    changes.iter().all(has)
+}
+
+/// A list with these changes.
+///
+/// # Errors
+/// What is not as it is said to be before, and its name.
+fn changed<E: Entry>(
+    entries: &[E],
+    changes: &[EntryChange<E::Name, E::Value>],
+) -> Result<Vec<E>, (&'static str, String)> {
+    let all = entries.iter().map(|entry| (entry.name(), entry.value()));
+    let mut all: BTreeMap<_, _> = all.collect();
+    for EntryChange {
+        name,
+        before,
+        after,
+    } in changes
+    {
+        if all.get(name).copied() != before.as_ref() {
+            let name = String::from_utf8_lossy(name.as_ref()).into_owned();
+            return Err((E::WHAT, name));
+        }
+        match after {
+            Some(value) => all.insert(name, value),
+            None => all.remove(name),
+        };
+    }
+    let all = all.into_iter();
+    Ok(all
+        .map(|(name, value)| E::new(name.clone(), value.clone()))
+        .collect())
 }
 
 impl Access {
@@ -228,26 +299,38 @@ impl Access {
     /// The rules of the user of this name.
     #[must_use]
     pub fn rules(&self, name: &[u8]) -> Option<&[u8]> {
-        let at = self.users.binary_search_by(|user| (*user.name).cmp(name));
-        at.ok().map(|at| &*self.users[at].rules)
+        find(&self.users, name).map(|rules| &**rules)
     }
 
     /// What the token of this name opens.
     #[must_use]
     pub fn grant(&self, name: &str) -> Option<Grant> {
-        let at = self
-            .tokens
-            .binary_search_by(|token| (*token.name).cmp(name));
-        at.ok().map(|at| self.tokens[at].grant)
+        find(&self.tokens, name).copied()
     }
 
     /// The weight that is allowed for members of this name.
     #[must_use]
     pub fn weight(&self, name: &str) -> Option<u32> {
-        let at = self
-            .weights
-            .binary_search_by(|allowed| (*allowed.name).cmp(name));
-        at.ok().map(|at| self.weights[at].weight)
+        find(&self.weights, name).copied()
+    }
+
+    /// Whether it is as this change makes it.
+    pub(crate) fn has(&self, change: &AccessChange) -> bool {
+        has(&self.users, &change.users)
+            && has(&self.tokens, &change.tokens)
+            && has(&self.weights, &change.weights)
+    }
+
+    /// The same with this change.
+    ///
+    /// # Errors
+    /// What is not as it is said to be before, and its name.
+    pub(crate) fn changed(&self, change: &AccessChange) -> Result<Self, (&'static str, String)> {
+        Ok(Self {
+            users: changed(&self.users, &change.users)?,
+            tokens: changed(&self.tokens, &change.tokens)?,
+            weights: changed(&self.weights, &change.weights)?,
+        })
     }
 
     /// Checks what must hold of every table.

@@ -191,9 +191,7 @@ impl Admin {
     /// The map of this name, and that in which a cache of this name keeps entries by schema.
     async fn maps_of(&self, keyspace: &str, map: &str) -> Result<Vec<MapEntry>, AdminError> {
         let until = self.changes.deadline();
-        self.changes.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
-        let table = self.changes.table_or_not_member()?;
+        let table = self.changes.newest(until).await?;
         if table.keyspace_named(keyspace).is_none() {
             let known = table.keyspaces.iter().map(|k| &k.name);
             let why = Refused::no_keyspace(keyspace, known).to_string();

@@ -7,6 +7,7 @@ use crate::control::shared::Shared;
 use crate::control::{ControlClosed, ControlHandle};
 use crate::error::within_runtime;
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
+use doyen_placement::access::AccessChange;
 use doyen_placement::{MapEntry, Table, WantedMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -166,6 +167,23 @@ impl ChangeRequests {
 
     pub(super) async fn change(&self, request: AdminRequest) -> Result<(), AdminError> {
         self.ask(self.deadline(), request).await.map(|_| ())
+    }
+
+    /// Changes who may do what.
+    pub(super) async fn change_access(
+        &self,
+        until: Instant,
+        change: AccessChange,
+    ) -> Result<(), AdminError> {
+        let asked = self.ask(until, AdminRequest::ChangeAccess(change));
+        asked.await.map(|_| ())
+    }
+
+    /// The newest table, as far as another member tells it in time.
+    pub(super) async fn newest(&self, until: Instant) -> Result<Arc<Table>, AdminError> {
+        self.await_coordinator(until).await?;
+        let _ = tokio::time::timeout_at(until.into(), self.control.catch_up()).await;
+        self.table_or_not_member()
     }
 
     pub(super) fn table_or_not_member(&self) -> Result<Arc<Table>, AdminError> {

@@ -4,11 +4,7 @@ use super::Admin;
 use super::error::{AdminError, InvalidField, Refusal, ReportError};
 use crate::clock;
 use crate::report::tokens::TokenReport;
-use doyen_gossip::agreement::AdminRequest;
-use doyen_placement::Table;
 use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, may_be_token};
-use std::sync::Arc;
-use std::time::Instant;
 
 /// What is wrong with a name that no token may have.
 pub(crate) const TOKEN_NAMES: &str = "the name of a token must have 1 to 64 letters, digits, dots, \
@@ -75,7 +71,7 @@ impl Admin {
             made: clock::unix_ms() / 1000,
         };
         let same = |known: Grant| (known.role, known.sha256) == (role, sha256);
-        match self.grant(until, name).await? {
+        match self.changes.newest(until).await?.access.grant(name) {
             Some(known) if same(known) => return Ok(()),
             Some(_) => {
                 let why = format!(
@@ -86,8 +82,8 @@ impl Admin {
             }
             None => {}
         }
-        let change = (None, Some(grant));
-        self.change_token(until, name, change, keep_operate).await?;
+        let change = token_change(name, (None, Some(grant)), keep_operate);
+        self.changes.change_access(until, change).await?;
         self.changes
             .await_table(until, |table| table.access.grant(name).is_some_and(same))
             .await
@@ -113,49 +109,31 @@ impl Admin {
         keep_operate: bool,
     ) -> Result<(), AdminError> {
         let until = self.changes.deadline();
-        let Some(grant) = self.grant(until, name).await? else {
+        let Some(grant) = self.changes.newest(until).await?.access.grant(name) else {
             let why = format!("there is no token {name}: `doyen token list` names them");
             return Err(Refusal::NotFound { why }.into());
         };
-        let change = (Some(grant), None);
-        self.change_token(until, name, change, keep_operate).await?;
+        let change = token_change(name, (Some(grant), None), keep_operate);
+        self.changes.change_access(until, change).await?;
         self.changes
             .await_table(until, |table| table.access.grant(name) != Some(grant))
             .await
     }
+}
 
-    /// What the token of this name opens, by the newest table.
-    async fn grant(&self, until: Instant, name: &str) -> Result<Option<Grant>, AdminError> {
-        Ok(self.table_for_access(until).await?.access.grant(name))
-    }
-
-    /// The newest table, if it can have users and tokens.
-    pub(super) async fn table_for_access(&self, until: Instant) -> Result<Arc<Table>, AdminError> {
-        self.changes.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
-        let table = self.changes.table_or_not_member()?;
-        Ok(table)
-    }
-
-    async fn change_token(
-        &self,
-        until: Instant,
-        name: &str,
-        (before, after): (Option<Grant>, Option<Grant>),
-        keep_operate: bool,
-    ) -> Result<(), AdminError> {
-        let change = AccessChange {
-            tokens: vec![TokenChange {
-                name: name.to_owned(),
-                before,
-                after,
-            }],
-            keep_operate,
-            ..AccessChange::default()
-        };
-        self.changes
-            .ask(until, AdminRequest::ChangeAccess(change))
-            .await
-            .map(|_| ())
+fn token_change(
+    name: &str,
+    (before, after): (Option<Grant>, Option<Grant>),
+    keep_operate: bool,
+) -> AccessChange {
+    let name = name.to_owned();
+    AccessChange {
+        tokens: vec![TokenChange {
+            name,
+            before,
+            after,
+        }],
+        keep_operate,
+        ..AccessChange::default()
     }
 }

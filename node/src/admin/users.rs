@@ -5,7 +5,6 @@ use super::error::{AdminError, InvalidField, Refusal, ReportError};
 use crate::report::users::UserReport;
 use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
-use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::Table;
 use doyen_placement::access::{Access, AccessChange, UserChange};
 
@@ -79,17 +78,17 @@ impl Admin {
         let until = self.changes.deadline();
         let mut attempts = 0;
         loop {
-            let table = self.table_for_access(until).await?;
+            let table = self.changes.newest(until).await?;
             let change = wanted(&table.access).map_err(|why| InvalidField::new("rules", why))?;
             let Some(change) = change else {
                 return Ok(false);
             };
             let UserChange { name, after, .. } = change.clone();
-            let request = AdminRequest::ChangeAccess(AccessChange {
+            let request = AccessChange {
                 users: vec![change.clone()],
                 ..AccessChange::default()
-            });
-            let asked = self.changes.ask(until, request).await;
+            };
+            let asked = self.changes.change_access(until, request).await;
             let moved = |table: &Table| table.access.rules(&name) != change.before.as_deref();
             match asked {
                 Err(AdminError::Refused(Refusal::Conflict { .. }))
@@ -99,7 +98,7 @@ impl Admin {
                     attempts += 1;
                     continue;
                 }
-                asked => _ = asked?,
+                asked => asked?,
             }
             self.changes
                 .await_table(until, |table| table.access.rules(&name) == after.as_deref())

@@ -3,10 +3,8 @@
 use super::Admin;
 use super::error::{AdminError, InvalidField, Refusal, ReportError};
 use crate::report::weights::WeightReport;
-use doyen_gossip::agreement::AdminRequest;
 use doyen_placement::access::{AccessChange, WeightChange, may_be_allowed};
 use doyen_placement::table::Invalid;
-use std::time::Instant;
 
 impl Admin {
     /// The weights that are allowed, in order of name.
@@ -52,10 +50,10 @@ impl Admin {
             InvalidField::new(field, why.to_string())
         })?;
         let until = self.changes.deadline();
-        let before = self.allowed_weight(until, name).await?;
+        let before = self.changes.newest(until).await?.access.weight(name);
         if before != Some(weight) {
-            self.change_weight(until, name, before, Some(weight))
-                .await?;
+            let change = weight_change(name, before, Some(weight));
+            self.changes.change_access(until, change).await?;
         }
         self.changes
             .await_table(until, |table| table.access.weight(name) == Some(weight))
@@ -73,44 +71,28 @@ impl Admin {
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn forget_weight(&self, name: &str) -> Result<(), AdminError> {
         let until = self.changes.deadline();
-        let Some(weight) = self.allowed_weight(until, name).await? else {
+        let Some(weight) = self.changes.newest(until).await?.access.weight(name) else {
             let why = format!(
                 "no weight is allowed for {name}: `doyen weight list` names those that are"
             );
             return Err(Refusal::NotFound { why }.into());
         };
-        self.change_weight(until, name, Some(weight), None).await?;
+        let change = weight_change(name, Some(weight), None);
+        self.changes.change_access(until, change).await?;
         self.changes
             .await_table(until, |table| table.access.weight(name) != Some(weight))
             .await
     }
+}
 
-    /// The weight that is allowed for this name, by the newest table.
-    async fn allowed_weight(&self, until: Instant, name: &str) -> Result<Option<u32>, AdminError> {
-        self.changes.await_coordinator(until).await?;
-        let _ = tokio::time::timeout_at(until.into(), self.changes.control.catch_up()).await;
-        let table = self.changes.table_or_not_member()?;
-        Ok(table.access.weight(name))
-    }
-
-    async fn change_weight(
-        &self,
-        until: Instant,
-        name: &str,
-        before: Option<u32>,
-        after: Option<u32>,
-    ) -> Result<(), AdminError> {
-        let change = AccessChange {
-            weights: vec![WeightChange {
-                name: name.to_owned(),
-                before,
-                after,
-            }],
-            ..AccessChange::default()
-        };
-        self.changes
-            .ask(until, AdminRequest::ChangeAccess(change))
-            .await
-            .map(|_| ())
+fn weight_change(name: &str, before: Option<u32>, after: Option<u32>) -> AccessChange {
+    let name = name.to_owned();
+    AccessChange {
+        weights: vec![WeightChange {
+            name,
+            before,
+            after,
+        }],
+        ..AccessChange::default()
     }
 }
