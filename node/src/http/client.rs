@@ -9,28 +9,33 @@ pub use crate::net::identity::ports::Trusted;
 
 use super::row::{ChangeBody, Report, Verb};
 use crate::net::identity::LOCAL_TOKEN;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::{HeaderValue, Request, header};
+use futures_util::future::{Either, select};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls_pki_types::ServerName;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, ToSocketAddrs};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
 
 /// Largest answer: the table of 16384 partitions with long names fits.
-const ANSWER_BYTES_MAX: u64 = 64 << 20;
+const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long a whole answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How long the answer to a report may take to begin. A healthy node needs some 300 ms.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// The first bytes of every HTTP answer.
-const GREETING: &[u8] = b"HTTP/";
 /// What a port that speaks TLS answers to HTTP in the clear.
 pub(super) const SPEAKS_HTTPS: &str =
     "this port speaks HTTPS: ask https://, and trust the cluster's ca.pem\n";
@@ -203,41 +208,41 @@ impl Client {
         path: &str,
         body: &str,
     ) -> Result<T, HttpError> {
-        let reads = method == "GET";
-        let rest = if reads {
-            "\r\n".to_owned()
-        } else {
-            format!(
-                "Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-                body.len()
-            )
-        };
-        self.send(
-            if reads { LOOK_MAX } else { ANSWER_MAX },
+        let (address, token) = (&*self.address, &*self.token);
+        let asked = HttpQuestion {
             method,
             path,
-            &rest,
-        )
-        .await
+            body,
+            token,
+            begins_within: if method == "GET" {
+                LOOK_MAX
+            } else {
+                ANSWER_MAX
+            },
+        };
+        let broken = |why: String| HttpError::Connection {
+            address: address.into(),
+            why,
+        };
+        let answer = exchange(address, self.trusted.as_ref(), &asked);
+        match tokio::time::timeout(ANSWER_MAX, answer).await {
+            Ok(Ok(answer)) => answer.understand(address).map_err(|e| unsent(e, token)),
+            Ok(Err(Broken::Known(e))) => Err(e),
+            Ok(Err(Broken::Io(e))) => Err(broken(reason(&e))),
+            Err(_) => Err(broken(format!("nothing within {ANSWER_MAX:?}"))),
+        }
     }
+}
 
-    /// `rest` is what follows the headers that every request has.
-    async fn send<T: DeserializeOwned>(
-        &self,
-        begins_within: Duration,
-        method: &str,
-        path: &str,
-        rest: &str,
-    ) -> Result<T, HttpError> {
-        let token = self.token.as_str();
-        let head = Zeroizing::new(format!(
-            "{method} {path} HTTP/1.1\r\nAuthorization: Bearer {token}\r\n"
-        ));
-        let to = (&*self.address, self.trusted.as_ref());
-        request(to, begins_within, &head, rest)
-            .await
-            .map_err(|e| unsent(e, token))
-    }
+/// What a node is asked.
+#[derive(Clone, Copy)]
+struct HttpQuestion<'a> {
+    method: &'a str,
+    path: &'a str,
+    body: &'a str,
+    token: &'a str,
+    /// How long the answer may take to begin.
+    begins_within: Duration,
 }
 
 /// The token of nodes without a secret proves nothing, so a caller that sent it counts as one
@@ -249,65 +254,39 @@ fn unsent(e: HttpError, token: &str) -> HttpError {
     }
 }
 
-/// `head` is the first lines, `rest` what follows the headers that every request has.
-async fn request<T: DeserializeOwned>(
-    (address, trusted): (&str, Option<&Trusted>),
-    begins_within: Duration,
-    head: &str,
-    rest: &str,
-) -> Result<T, HttpError> {
-    let connection = |why: String| HttpError::Connection {
-        address: address.into(),
-        why,
-    };
-    let answer = match tokio::time::timeout(
-        ANSWER_MAX,
-        exchange(address, trusted, begins_within, head, rest),
-    )
-    .await
-    {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(Broken::Known(e))) => return Err(e),
-        Ok(Err(Broken::Io(e))) => return Err(connection(reason(&e))),
-        Err(_) => return Err(connection(format!("nothing within {ANSWER_MAX:?}"))),
-    };
-    understand(address, &answer)
+/// A whole answer.
+struct HttpReply {
+    status: u16,
+    body: Bytes,
 }
 
-/// Decodes a whole answer.
-fn understand<T: DeserializeOwned>(address: &str, answer: &[u8]) -> Result<T, HttpError> {
-    let foreign = || HttpError::Foreign {
-        address: address.into(),
-    };
-    let split = answer
-        .windows(4)
-        .position(|w| w == b"\r\n\r\n")
-        .ok_or_else(foreign)?;
-    let (head, body) = answer.split_at(split);
-    let body = body.get(4..).unwrap_or_default();
-    let head = std::str::from_utf8(head).map_err(|_| foreign())?;
-    let status: u16 = head
-        .split(' ')
-        .nth(1)
-        .and_then(|s| s.parse().ok())
-        .ok_or_else(foreign)?;
-    if (200..300).contains(&status) {
-        return serde_json::from_slice(body).map_err(|_| foreign());
+impl HttpReply {
+    fn understand<T: DeserializeOwned>(&self, address: &str) -> Result<T, HttpError> {
+        let foreign = || HttpError::Foreign {
+            address: address.into(),
+        };
+        if (200..300).contains(&self.status) {
+            return serde_json::from_slice(&self.body).map_err(|_| foreign());
+        }
+        let said = serde_json::from_slice::<Value>(&self.body).ok();
+        let message = said.and_then(|said| Some(said.get("error")?.as_str()?.to_owned()));
+        Err(HttpError::Refused {
+            status: self.status,
+            message: message.ok_or_else(foreign)?,
+        })
     }
-    let message = serde_json::from_slice::<Value>(body)
-        .ok()
-        .and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
-    Err(HttpError::Refused {
-        status,
-        message: message.ok_or_else(foreign)?,
-    })
 }
 
-/// Decodes any bytes that a server might answer.
+/// Decodes any bytes that a server might answer, behind a status.
 #[cfg(feature = "fuzz")]
 pub fn read(bytes: &[u8]) {
-    let _ = understand::<crate::report::status::ClusterReport>("127.0.0.1:1", bytes);
-    let _ = understand::<Value>("127.0.0.1:1", bytes);
+    let (status, body) = bytes.split_first_chunk().unwrap_or((&[0, 200], bytes));
+    let answer = HttpReply {
+        status: u16::from_be_bytes(*status),
+        body: Bytes::copy_from_slice(body),
+    };
+    let _ = answer.understand::<crate::report::status::ClusterReport>("127.0.0.1:1");
+    let _ = answer.understand::<Value>("127.0.0.1:1");
 }
 
 /// Why there is no answer.
@@ -326,16 +305,13 @@ impl From<io::Error> for Broken {
 async fn exchange(
     address: &str,
     trusted: Option<&Trusted>,
-    begins_within: Duration,
-    head: &str,
-    rest: &str,
-) -> Result<Vec<u8>, Broken> {
+    asked: &HttpQuestion<'_>,
+) -> Result<HttpReply, Broken> {
     let (scheme, bare) = match address.split_once("://") {
         Some((scheme, bare)) => (Some(scheme), bare.trim_end_matches('/')),
         None => (None, address),
     };
     let stream = connect(bare).await?;
-    // The Host header carries the address, not the name: a node answers to few names.
     let peer = stream.peer_addr()?;
     let host = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     // `None`: TLS, or else in the clear.
@@ -343,8 +319,7 @@ async fn exchange(
         Some(scheme) => Some(scheme.eq_ignore_ascii_case("https")),
         None => (!host.ip().is_loopback()).then_some(true),
     };
-    let request = Zeroizing::new(format!("{head}Host: {host}\r\nConnection: close\r\n{rest}"));
-    let asked = (address, &**request, begins_within);
+    let asked = (address, host, asked);
     let Some(trusted) = trusted else {
         let address = bare.to_owned();
         return match encrypted {
@@ -389,11 +364,11 @@ async fn encrypt(
     stream: TcpStream,
     trusted: &Trusted,
     name: ServerName<'static>,
-    (address, _, begins_within): (&str, &str, Duration),
+    (address, _, asked): (&str, SocketAddr, &HttpQuestion<'_>),
 ) -> Result<TlsStream<TcpStream>, Broken> {
     let address = || address.to_owned();
     let handshake = TlsConnector::from(trusted.config()).connect(name, stream);
-    let begun = tokio::time::timeout(begins_within, handshake).await;
+    let begun = tokio::time::timeout(asked.begins_within, handshake).await;
     begun.map_err(late)?.map_err(|e| {
         let why = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
         match why {
@@ -412,10 +387,10 @@ async fn encrypt(
 /// Asks in the clear.
 async fn ask_clear(
     stream: TcpStream,
-    asked @ (address, ..): (&str, &str, Duration),
-) -> Result<Vec<u8>, Broken> {
+    asked @ (address, ..): (&str, SocketAddr, &HttpQuestion<'_>),
+) -> Result<HttpReply, Broken> {
     let answer = ask(stream, asked).await?;
-    if answer.ends_with(SPEAKS_HTTPS.as_bytes()) {
+    if *answer.body == *SPEAKS_HTTPS.as_bytes() {
         let address = address.to_owned();
         return Err(Broken::Known(HttpError::Encrypted { address }));
     }
@@ -425,40 +400,66 @@ async fn ask_clear(
 /// The first byte of what other TLS servers answer to bytes that are no TLS: an alert.
 const TLS_ALERT: u8 = 21;
 
-/// Reads the whole answer. An answer that does not begin like HTTP ends this at once: other servers
-/// (Redis, this node's RESP ports) keep a connection open after they have refused a request that
-/// they did not understand.
+/// Asks over a connection, and reads the whole answer. An answer that does not begin like HTTP ends
+/// this at once: other servers (Redis, this node's RESP ports) keep a connection open after they
+/// have refused a request that they did not understand.
 async fn ask(
-    mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    (address, request, begins_within): (&str, &str, Duration),
-) -> Result<Vec<u8>, Broken> {
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    (address, host, asked): (&str, SocketAddr, &HttpQuestion<'_>),
+) -> Result<HttpReply, Broken> {
+    let mut token = HeaderValue::try_from(format!("Bearer {}", asked.token)).map_err(io_error)?;
+    token.set_sensitive(true);
+    let request = Request::builder()
+        .method(asked.method)
+        .uri(asked.path)
+        // The address, not the name: a node answers to few names.
+        .header(header::HOST, host.to_string())
+        .header(header::AUTHORIZATION, token)
+        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Body::from(asked.body.to_owned()))
+        .map_err(io_error)?;
+    let handshake = http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, mut connection) = handshake.map_err(io_error)?;
+    let asking = async {
+        let begins = tokio::time::timeout(asked.begins_within, sender.send_request(request));
+        let answer = begins.await.map_err(late)?.map_err(io_error)?;
+        let status = answer.status().as_u16();
+        let body = to_bytes(Body::new(answer.into_body()), ANSWER_BYTES_MAX).await;
+        let body = body.map_err(io_error)?;
+        Ok(HttpReply { status, body })
+    };
+    let answer = match select(pin!(asking), &mut connection).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((_, asking)) => asking.await,
+    };
     let address = || address.to_owned();
-    stream.write_all(request.as_bytes()).await?;
-    stream.flush().await?;
-    let mut greeting = [0; GREETING.len()];
-    match tokio::time::timeout(begins_within, stream.read_exact(&mut greeting))
-        .await
-        .map_err(late)?
-    {
-        Ok(_) if greeting == GREETING => {}
-        Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(e.into()),
-        Ok(_) | Err(_) if greeting[0] == TLS_ALERT => {
-            return Err(Broken::Known(HttpError::Encrypted { address: address() }));
+    answer.map_err(|e: io::Error| {
+        if e.kind() != io::ErrorKind::Other {
+            return e.into();
         }
         // A node without a free place, or a server of another protocol, closes the connection or
         // answers something else.
-        Ok(_) | Err(_) => return Err(Broken::Known(HttpError::Foreign { address: address() })),
+        let answered = connection.into_parts().read_buf;
+        Broken::Known(match answered.first() {
+            Some(&TLS_ALERT) => HttpError::Encrypted { address: address() },
+            _ => HttpError::Foreign { address: address() },
+        })
+    })
+}
+
+/// The error of the connection below this error; `Other`: what came is no answer of HTTP.
+fn io_error(e: impl Error + 'static) -> io::Error {
+    let mut below: Option<&(dyn Error + 'static)> = Some(&e);
+    while let Some(e) = below {
+        if let Some(io) = e.downcast_ref::<io::Error>()
+            && io.kind() != io::ErrorKind::UnexpectedEof
+        {
+            return io::Error::new(io.kind(), io.to_string());
+        }
+        below = e.source();
     }
-    let mut answer = greeting.to_vec();
-    // Read to the end: the request asks for `Connection: close`. Our server always sends the length
-    // of an answer and never chunks it.
-    let read = stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await;
-    match read {
-        // Of TLS, a connection that just ends. The length of the answer is in its head.
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {}
-        read => _ = read?,
-    }
-    Ok(answer)
+    io::Error::other(e.to_string())
 }
 
 fn reason(e: &io::Error) -> String {
@@ -479,6 +480,7 @@ fn reason(e: &io::Error) -> String {
 mod tests {
     use super::*;
     use std::time::Instant;
+    use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
     async fn asked_of(answer: &'static [u8]) -> (HttpError, Duration) {
