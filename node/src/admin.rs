@@ -96,3 +96,37 @@ impl Admin {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_documentation_lists_every_method_of_admin() {
+        let sources = [
+            include_str!("admin/changes.rs"),
+            include_str!("admin/maps.rs"),
+            include_str!("admin/reports.rs"),
+            include_str!("admin/tokens.rs"),
+            include_str!("admin/weights.rs"),
+        ];
+        let name = |line: &'static str| {
+            let rest = line.strip_prefix("    pub ")?;
+            let rest = rest.strip_prefix("async ").unwrap_or(rest);
+            rest.strip_prefix("fn ")?.split('(').next()
+        };
+        let methods: BTreeSet<&str> = sources
+            .iter()
+            .flat_map(|source| source.lines())
+            .filter_map(name)
+            .collect();
+        let page = include_str!("../../docs/embedding.md");
+        let table = page
+            .split("\n\n")
+            .find(|part| part.starts_with("| methods |"));
+        let rows = table.unwrap_or_default().lines();
+        let cells = rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` |"));
+        let documented = cells.flat_map(|(names, _)| names.split("`, `"));
+        assert_eq!(documented.collect::<BTreeSet<_>>(), methods);
+    }
+}

@@ -42,6 +42,7 @@ use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{PartitionReport, TableReport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -417,7 +418,7 @@ impl Endpoint {
         verb: &Verb<N, B>,
         names: [&str; N],
         body: &B,
-    ) -> Result<(), Failed> {
+    ) -> Result<Value, Failed> {
         Ok(self.client()?.make(verb, names, body).await?)
     }
 }

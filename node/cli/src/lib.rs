@@ -384,6 +384,31 @@ mod tests {
     }
 
     #[test]
+    fn every_change_that_the_documentation_lists_has_a_command() {
+        let page = include_str!("../../../docs/http.md");
+        let command = Cli::command();
+        let mut changes = 0;
+        for row in page.lines() {
+            let methods = ["POST", "PUT", "PATCH", "DELETE"];
+            let is_change = |method: &&str| row.starts_with(&format!("| `{method} /"));
+            if !methods.iter().any(is_change) {
+                continue;
+            }
+            changes += 1;
+            let said = row.trim_end_matches(" |").rsplit("| `doyen ").next();
+            let said = said.and_then(|said| said.split('`').next());
+            let mut at = &command;
+            for word in said.unwrap_or_default().split(' ') {
+                if at.has_subcommands() {
+                    at = at.find_subcommand(word).unwrap_or_else(|| panic!("{row}"));
+                }
+            }
+            assert!(!at.has_subcommands(), "{row}");
+        }
+        assert!(changes > 20, "{changes}");
+    }
+
+    #[test]
     fn every_option_is_a_flag_a_variable_and_a_key() {
         let command = Cli::command();
         let run = command.find_subcommand("run").expect("there is run");

@@ -577,7 +577,10 @@ mod tests {
             let row = line.strip_prefix("| `")?;
             let (request, rest) = row.split_once('`')?;
             let (method, path) = request.split_once(' ')?;
-            let path = path.split('?').next()?;
+            let path = path
+                .split('?')
+                .next()
+                .filter(|path| path.starts_with('/'))?;
             let needs = rest.rsplit('|').nth(1)?.trim();
             let needs = (method == "GET").then_some(needs);
             Some((format!("{method} {path}"), needs))

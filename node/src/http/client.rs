@@ -182,7 +182,8 @@ impl Client {
         self.request("GET", &path, "").await
     }
 
-    /// Makes a change: a row of [`api`](super::api), with the names in its path.
+    /// Makes a change: a row of [`api`](super::api), with the names in its path. Returns what was
+    /// done.
     ///
     /// # Errors
     /// When there is no answer, or it is not a success.
@@ -191,11 +192,10 @@ impl Client {
         verb: &Verb<N, B>,
         names: [&str; N],
         body: &B,
-    ) -> Result<(), HttpError> {
-        let body = verb.body(body);
-        let path = verb.path(names);
-        let done = self.request::<Value>(verb.route.method.as_str(), &path, &body);
-        done.await.map(|_| ())
+    ) -> Result<Value, HttpError> {
+        let method = verb.route.method.as_str();
+        self.request(method, &verb.path(names), &verb.body(body))
+            .await
     }
 
     /// Asks in any way, as tests do.

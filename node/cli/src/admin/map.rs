@@ -1,13 +1,13 @@
 //! `doyen map`: what maps hold, their limits, and dropping them.
 
-use super::print::{columns, row};
+use super::print::{Column, grid};
 use super::{Endpoint, List, confirm_drop, confirm_yes, show, tell};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
 use doyen::config::value::Most;
 use doyen::http::api;
 use doyen::http::client::Client;
-use doyen::report::maps::{MapKind, MapLimitsReport, MapSizeReport};
+use doyen::report::maps::{MapKind, MapLimitsReport, MapPartReport, MapSizeReport};
 use doyen_placement::planner::DEFAULT_KEYSPACE;
 use std::process::ExitCode;
 
@@ -108,13 +108,13 @@ impl ShowMaps {
     async fn main(self) -> Result<ExitCode, Failed> {
         let report = self.which.report(&self.which.endpoint.client()?).await?;
         show(&report, self.json, |report| {
-            let parts = report.members.iter();
-            let parts = parts.map(|part| row(["", &part.member, &bytes(part.bytes)]));
-            let parts: Vec<_> = [row(["", "member", "bytes"])]
-                .into_iter()
-                .chain(parts)
-                .collect();
-            listed(std::slice::from_ref(report)) + "\nwith copies:\n" + &columns(&parts)
+            let shown: [Column<'_, MapPartReport>; 3] = [
+                ("", &|_| String::new()),
+                ("member", &|part| part.member.clone()),
+                ("bytes", &|part| bytes(part.bytes)),
+            ];
+            let parts = grid(&report.members, &shown);
+            listed(std::slice::from_ref(report)) + "\nwith copies:\n" + &parts
         })
     }
 }
@@ -188,37 +188,24 @@ impl DropMap {
 }
 
 fn listed(maps: &[MapSizeReport]) -> String {
-    let heads = [
-        "",
-        "keyspace",
-        "map",
-        "entries",
-        "bytes",
-        "with copies",
-        "limits",
+    let named = |map: &MapSizeReport| match map.kind {
+        MapKind::Map => map.name.escape_debug().to_string(),
+        MapKind::Database => format!("(database {})", map.name),
+        MapKind::Scripts => "(loaded scripts)".into(),
+        MapKind::Dropped => format!("(dropped map {}, being cleared)", map.name),
+    };
+    let shown: [Column<'_, MapSizeReport>; 7] = [
+        ("", &|_| String::new()),
+        ("keyspace", &|map| map.keyspace.clone()),
+        ("map", &named),
+        ("entries", &|map| map.entries.to_string()),
+        ("bytes", &|map| bytes(map.bytes)),
+        ("with copies", &|map| bytes(map.with_copies())),
+        ("limits", &|map| {
+            map.limits.as_ref().map(limited).unwrap_or_default()
+        }),
     ];
-    let mut rows = vec![row(heads)];
-    for map in maps {
-        let name = match map.kind {
-            MapKind::Map => map.name.escape_debug().to_string(),
-            MapKind::Database => format!("(database {})", map.name),
-            MapKind::Scripts => "(loaded scripts)".into(),
-            MapKind::Dropped => format!("(dropped map {}, being cleared)", map.name),
-        };
-        let limits = map.limits.as_ref().map(limited).unwrap_or_default();
-        let (entries, size) = (map.entries.to_string(), bytes(map.bytes));
-        let copies = bytes(map.with_copies());
-        rows.push(row([
-            "",
-            &map.keyspace,
-            &name,
-            &entries,
-            &size,
-            &copies,
-            &limits,
-        ]));
-    }
-    let mut text = columns(&rows);
+    let mut text = grid(maps, &shown);
     let mut lacking: Vec<_> = maps.iter().filter(|map| map.uncounted > 0).collect();
     lacking.dedup_by_key(|map| &map.keyspace);
     for map in lacking {

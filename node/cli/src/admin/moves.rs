@@ -1,6 +1,7 @@
 //! `doyen moves`: which partitions move, how far they are, and why.
 
-use super::{Endpoint, print, show_or_watch};
+use super::print::{Column, grid};
+use super::{Endpoint, show_or_watch};
 use crate::{Failed, bytes, counted};
 use doyen::http::api;
 use doyen::report::moves::{MoveReport, MovesReport};
@@ -177,32 +178,28 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     if report.moves.is_empty() {
         return text;
     }
-    let head: &[&str] = match shape {
-        Shape::Wide { .. } => &[
-            "",
-            "partition",
-            "stage",
-            "from",
-            "to",
-            "sent",
-            "left",
-            "a second",
-            "time left",
-            "reason",
-        ],
-        Shape::Narrow => &[
-            "",
-            "partition",
-            "stage",
-            "from",
-            "to",
-            "time left",
-            "reason",
-        ],
-    };
-    let mut rows = vec![head.iter().map(|&cell| cell.to_owned()).collect()];
-    rows.extend(report.moves.iter().take(most).map(|one| row(one, shape)));
-    let _ = write!(text, "\n{}", print::columns(&rows));
+    let always: [Column<'_, MoveReport>; 5] = [
+        ("", &|_| String::new()),
+        ("partition", &|one| one.id.clone()),
+        ("stage", &|one| stage(one, shape)),
+        ("from", &|one| one.from.clone()),
+        ("to", &|one| one.to.clone()),
+    ];
+    let of_copies: [Column<'_, MoveReport>; 3] = [
+        ("sent", &|one| size(one.bytes_sent)),
+        ("left", &|one| size(one.bytes_left)),
+        ("a second", &|one| size(one.rate)),
+    ];
+    let mut shown = always.to_vec();
+    if shape != Shape::Narrow {
+        shown.extend(of_copies);
+    }
+    shown.push(("time left", &|one| {
+        one.seconds_left.map_or_else(|| "-".to_owned(), lasts)
+    }));
+    shown.push(("reason", &|one| one.reason.clone()));
+    let some = &report.moves[..most.min(report.moves.len())];
+    let _ = write!(text, "\n{}", grid(some, &shown));
     if report.moves.len() > most {
         let _ = writeln!(
             text,
@@ -213,19 +210,21 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
     text
 }
 
-fn row(one: &MoveReport, shape: Shape) -> Vec<String> {
-    let size = |count: u64| {
-        if count == 0 {
-            "-".to_owned()
-        } else {
-            bytes(count)
-        }
-    };
+fn size(count: u64) -> String {
+    if count == 0 {
+        "-".to_owned()
+    } else {
+        bytes(count)
+    }
+}
+
+/// The stage of a move, with how far a copy is.
+fn stage(one: &MoveReport, shape: Shape) -> String {
     let all = one
         .bytes_sent
         .checked_add(one.bytes_left)
         .filter(|all| *all > 0 && one.stage == "copying");
-    let stage = match (shape, all) {
+    match (shape, all) {
         (Shape::Wide { bars: true }, Some(all)) => {
             format!("{} {}", one.stage, bar(one.bytes_sent, all))
         }
@@ -233,22 +232,7 @@ fn row(one: &MoveReport, shape: Shape) -> Vec<String> {
             format!("{} {:>3} %", one.stage, percent(one.bytes_sent, all))
         }
         _ => one.stage.clone(),
-    };
-    let mut cells = vec![
-        String::new(),
-        one.id.clone(),
-        stage,
-        one.from.clone(),
-        one.to.clone(),
-    ];
-    if shape != Shape::Narrow {
-        cells.extend([size(one.bytes_sent), size(one.bytes_left), size(one.rate)]);
     }
-    cells.extend([
-        one.seconds_left.map_or_else(|| "-".to_owned(), lasts),
-        one.reason.clone(),
-    ]);
-    cells
 }
 
 fn percent(done: u64, all: u64) -> usize {

@@ -5,7 +5,7 @@ use doyen::report::loads::PartitionLoadReport;
 use doyen::report::moves::BalanceReport;
 use doyen::report::status::{ClusterReport, GoneReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{
-    KeysReport, PartitionState, PartitionsReport, StartReport, TableReport,
+    KeysReport, PartitionReport, PartitionState, PartitionsReport, StartReport, TableReport,
 };
 use doyen_gossip::agreement::consequence;
 use doyen_placement::loads::{FILLED, FULL};
@@ -34,6 +34,17 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
         let _ = writeln!(text, "  {}", cells.join("  ").trim_end());
     }
     text
+}
+
+/// A column of a table: its head, and what is in it of a thing.
+pub(super) type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
+/// A table of things, one a row.
+pub(super) fn grid<T>(things: &[T], shown: &[Column<'_, T>]) -> String {
+    let mut rows = vec![shown.iter().map(|(head, _)| (*head).to_owned()).collect()];
+    let row = |thing| shown.iter().map(|(_, cell)| cell(thing)).collect();
+    rows.extend(things.iter().map(row));
+    columns(&rows)
 }
 
 pub(super) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
@@ -132,64 +143,38 @@ fn verdict(report: &ClusterReport) -> String {
 /// The members, one a line.
 fn members_of(report: &ClusterReport) -> String {
     let several = report.members.iter().any(|m| m.threads.len() > 1);
-    let mut rows = vec![row([
-        "",
-        "member",
-        "age",
-        "state",
-        "resp",
-        "cluster-aware",
-        "http",
-        "control",
-    ])];
-    if several {
-        rows[0].push("threads".into());
-    }
     let zones = report.members.iter().any(|m| !m.zone.is_empty());
+    let leads = |m: &MemberReport| report.coordinator.as_ref() == Some(&m.name);
+    let address = |a: Option<SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
+    let memory = |m: &MemberReport| match m.memory_percent {
+        _ if m.role == "witness" => "-".to_owned(),
+        Some(percent) => format!("{percent} %"),
+        None => "?".to_owned(),
+    };
+    let mark = |m: &MemberReport| if leads(m) { "*" } else { "" }.to_owned();
+    let always: [Column<'_, MemberReport>; 8] = [
+        ("", &mark),
+        ("member", &|m| m.name.clone()),
+        ("age", &|m| m.age.to_string()),
+        ("state", &|m| m.state.clone()),
+        ("resp", &|m| address(m.resp)),
+        ("cluster-aware", &|m| address(m.resp_cluster)),
+        ("http", &|m| address(m.http)),
+        ("control", &|m| m.address.to_string()),
+    ];
+    let mut shown = always.to_vec();
+    if several {
+        shown.push(("threads", &|m| m.threads.len().to_string()));
+    }
     if zones {
-        rows[0].push("zone".into());
+        shown.push(("zone", &|m| m.zone.clone()));
     }
-    rows[0].push("memory".into());
-    let address =
-        |a: Option<std::net::SocketAddr>| a.map_or_else(|| "off".to_owned(), |a| a.to_string());
-    for m in &report.members {
-        let mark = if report.coordinator.as_ref() == Some(&m.name) {
-            "*"
-        } else {
-            ""
-        };
-        rows.push(vec![
-            mark.into(),
-            m.name.clone(),
-            m.age.to_string(),
-            m.state.clone(),
-            address(m.resp),
-            address(m.resp_cluster),
-            address(m.http),
-            m.address.to_string(),
-        ]);
-        if let Some(row) = rows.last_mut().filter(|_| several) {
-            row.push(m.threads.len().to_string());
-        }
-        if let Some(row) = rows.last_mut().filter(|_| zones) {
-            row.push(m.zone.clone());
-        }
-        if let Some(row) = rows.last_mut() {
-            row.push(match m.memory_percent {
-                _ if m.role == "witness" => "-".to_owned(),
-                Some(percent) => format!("{percent} %"),
-                None => "?".to_owned(),
-            });
-        }
-    }
-    let mut text = format!("\n{}", columns(&rows));
-    if rows.iter().any(|cells| cells[0] == "*") {
+    shown.push(("memory", &memory));
+    let mut text = format!("\n{}", grid(&report.members, &shown));
+    if report.members.iter().any(leads) {
         text += "  * the coordinator\n";
     }
-    if rows
-        .iter()
-        .any(|cells| cells.last().is_some_and(|cell| cell == "?"))
-    {
+    if report.members.iter().any(|m| memory(m) == "?") {
         text += "  ? not reported yet\n";
     }
     text
@@ -197,21 +182,15 @@ fn members_of(report: &ClusterReport) -> String {
 
 /// The keyspaces, one a line, and those whose copies have no place.
 fn keyspaces_of(report: &ClusterReport) -> String {
-    let mut rows = vec![row([
-        "",
-        "keyspace",
-        "mode",
-        "partitions",
-        "with too few copies",
-        "not served",
-    ])];
-    for k in &report.keyspaces {
-        let counts = [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
-        rows.push(row([
-            "", &k.name, &k.mode, &counts[0], &counts[1], &counts[2],
-        ]));
-    }
-    let mut text = format!("\n{}", columns(&rows));
+    let shown: [Column<'_, KeyspaceReport>; 6] = [
+        ("", &|_| String::new()),
+        ("keyspace", &|k| k.name.clone()),
+        ("mode", &|k| k.mode.clone()),
+        ("partitions", &|k| k.partitions.to_string()),
+        ("with too few copies", &|k| k.under_replicated.to_string()),
+        ("not served", &|k| k.unavailable.to_string()),
+    ];
+    let mut text = format!("\n{}", grid(&report.keyspaces, &shown));
     let holders = report.holders();
     for k in report
         .keyspaces
@@ -299,39 +278,20 @@ fn here_only(members: &[MemberReport]) -> String {
 
 /// `doyen keyspace list`.
 pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
-    let heads = [
-        "",
-        "keyspace",
-        "mode",
-        "partitions",
-        "backups",
-        "min in sync",
-        "on loss",
-        "default ttl",
-        "eviction",
-        "with too few copies",
-        "not served",
+    let shown: [Column<'_, KeyspaceReport>; 11] = [
+        ("", &|_| String::new()),
+        ("keyspace", &|k| k.name.clone()),
+        ("mode", &|k| k.mode.clone()),
+        ("partitions", &|k| k.partitions.to_string()),
+        ("backups", &|k| k.backups.to_string()),
+        ("min in sync", &|k| k.min_in_sync.to_string()),
+        ("on loss", &|k| k.on_loss.clone()),
+        ("default ttl", &|k| k.default_ttl.clone()),
+        ("eviction", &|k| k.eviction.clone()),
+        ("with too few copies", &|k| k.under_replicated.to_string()),
+        ("not served", &|k| k.unavailable.to_string()),
     ];
-    let mut rows = vec![row(heads)];
-    for k in keyspaces {
-        let [partitions, few, unserved] =
-            [k.partitions, k.under_replicated, k.unavailable].map(|n| n.to_string());
-        let (backups, min) = (k.backups.to_string(), k.min_in_sync.to_string());
-        rows.push(row([
-            "",
-            &k.name,
-            &k.mode,
-            &partitions,
-            &backups,
-            &min,
-            &k.on_loss,
-            &k.default_ttl,
-            &k.eviction,
-            &few,
-            &unserved,
-        ]));
-    }
-    columns(&rows)
+    grid(keyspaces, &shown)
 }
 
 /// Keyspaces with at most this many partitions show each of them.
@@ -507,8 +467,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     if !loads.is_empty() {
         rows[0].extend(CARRIED.map(str::to_owned));
     }
-    let alike = |a: &doyen::report::table::PartitionReport,
-                 b: &doyen::report::table::PartitionReport| {
+    let alike = |a: &PartitionReport, b: &PartitionReport| {
         // For ranges, their borders matter most.
         let folds = !matches!(a.keys, KeysReport::Range(_));
         folds
@@ -542,7 +501,7 @@ fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
 }
 
 /// The numbers of neighbouring partitions. After splits they need not be consecutive.
-fn numbers(run: &[doyen::report::table::PartitionReport]) -> String {
+fn numbers(run: &[PartitionReport]) -> String {
     match run {
         [one] => one.id.to_string(),
         [first, .., last] if run.windows(2).all(|two| two[0].id + 1 == two[1].id) => {

@@ -138,11 +138,7 @@ impl Rebalance {
             };
             write(&format!(
                 "partitions move automatically for: {}{rest}\n",
-                if on.is_empty() {
-                    "nothing".into()
-                } else {
-                    on.join(", ")
-                }
+                or_nothing(&on)
             ))?;
         }
         let paused = match self.verb {
@@ -200,15 +196,7 @@ fn standing(report: &MovesReport) -> String {
     } = &report.balance;
     let mut text = report.halted_line();
     let _ = writeln!(text, "balancing: {state}");
-    let _ = writeln!(
-        text,
-        "moves automatically, now: {}",
-        if automatic.is_empty() {
-            "nothing".into()
-        } else {
-            automatic.join(", ")
-        }
-    );
+    let _ = writeln!(text, "moves automatically, now: {}", or_nothing(automatic));
     let whose = if rate == "adaptive" {
         ""
     } else {
@@ -235,20 +223,22 @@ fn standing(report: &MovesReport) -> String {
     text
 }
 
+fn or_nothing(names: &[String]) -> String {
+    if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
 /// The first few names, and how many more there are.
 fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 8;
-    let more = names.len().saturating_sub(SHOWN);
-    let shown = names
-        .iter()
-        .take(SHOWN)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if more > 0 {
-        format!("{shown} and {more} more")
-    } else {
-        shown
+    match names.split_at_checked(SHOWN) {
+        Some((shown, more)) if !more.is_empty() => {
+            format!("{} and {} more", shown.join(", "), more.len())
+        }
+        _ => names.join(", "),
     }
 }
 
@@ -346,15 +336,7 @@ fn told(plan: &RebalancePlan, every: bool) -> String {
             plan.bytes
         );
     }
-    let _ = writeln!(
-        text,
-        "moves automatically: {}",
-        if plan.automatic.is_empty() {
-            "nothing".into()
-        } else {
-            plan.automatic.join(", ")
-        }
-    );
+    let _ = writeln!(text, "moves automatically: {}", or_nothing(&plan.automatic));
     let _ = writeln!(text, "table {}", plan.table);
     text
 }

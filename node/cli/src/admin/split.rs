@@ -1,6 +1,7 @@
 //! `doyen split`: what a half of a split has that the other one lacks, and which half stays.
 
-use super::{Endpoint, json, print, private_file, show, tell};
+use super::print::{Column, grid};
+use super::{Endpoint, json, private_file, show, tell};
 use crate::Failed;
 use doyen::http::api;
 use doyen::http::client::Client;
@@ -194,28 +195,24 @@ impl Half {
             return format!("{since}, this half acknowledged nothing\n");
         }
         let changes: u64 = self.kept.iter().map(|kept| kept.changes).sum();
-        let title = ["PARTITION", "CHANGES", "FIRST", "LAST", ""].map(Into::into);
-        let mut rows: Vec<Vec<String>> = vec![title.to_vec()];
-        rows.extend(self.kept.iter().map(|kept| {
-            let ago = |seconds: Option<u64>| {
-                seconds.map_or_else(|| "-".to_owned(), |s| format!("{s} s ago"))
-            };
-            let note = if kept.alone {
-                "and all keys: the other half has no copy"
-            } else {
-                ""
-            };
-            vec![
-                format!("{}/{}", kept.keyspace, kept.partition),
-                kept.changes.to_string(),
-                ago(kept.first_seconds_ago),
-                ago(kept.last_seconds_ago),
-                note.to_owned(),
-            ]
-        }));
+        let ago =
+            |seconds: Option<u64>| seconds.map_or_else(|| "-".to_owned(), |s| format!("{s} s ago"));
+        let note = |kept: &Kept| match kept.alone {
+            true => "and all keys: the other half has no copy".to_owned(),
+            false => String::new(),
+        };
+        let shown: [Column<'_, Kept>; 5] = [
+            ("PARTITION", &|kept| {
+                format!("{}/{}", kept.keyspace, kept.partition)
+            }),
+            ("CHANGES", &|kept| kept.changes.to_string()),
+            ("FIRST", &|kept| ago(kept.first_seconds_ago)),
+            ("LAST", &|kept| ago(kept.last_seconds_ago)),
+            ("", &note),
+        ];
         format!(
             "{since}, this half acknowledged {changes} changes that the other one lacks\n{}",
-            print::columns(&rows)
+            grid(&self.kept, &shown)
         )
     }
 }
