@@ -1,16 +1,18 @@
 //! The kind of a refusal.
 //!
 //! The coordinator answers with a text, and only with that: its reply has no other field in this
-//! wire version. So this node asks the planner's functions, as the coordinator did, what they say
-//! of its own table, and takes the kind from there. If they would make the change, the two tables
-//! differ, and the refusal is a conflict. The text is always the coordinator's.
+//! wire version. So this node judges the request by its own table, as the coordinator did, and
+//! takes the kind from the problem that it finds. If it finds none, the two tables differ, and the
+//! refusal is a conflict. The text is always the coordinator's.
 
 use super::error::{AdminError, Refusal};
 use crate::control::ClusterStatus;
 use crate::report::status::ClusterReport;
-use doyen_gossip::agreement::AdminRequest;
-use doyen_placement::planner::{self, NotCancelled, NotDrained, NotGranted, NotReshaped, Refused};
-use doyen_placement::{MapWish, MemberState, Table, WantedMap};
+use doyen_gossip::agreement::{AdminRequest, Problem};
+use doyen_placement::Table;
+use doyen_placement::planner::{
+    self, NotCancelled, NotDrained, NotForgotten, NotGranted, NotReshaped, Refused,
+};
 use std::time::Duration;
 
 /// Replies of `recover` that take longer than this come from members that did not agree in time.
@@ -19,74 +21,23 @@ const DECIDED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The refusal with this text of this request.
 pub(super) fn classify(table: &Table, request: &AdminRequest, why: String) -> Refusal {
-    match request {
-        AdminRequest::CreateMap { name, keyspace } => {
-            let wanted = WantedMap {
-                keyspace: keyspace.clone(),
-                name: name.clone(),
-                wish: MapWish::Exists,
-            };
-            of_keyspace(planner::want_map(table, &wanted), why)
-        }
-        AdminRequest::WantMap(wanted) => of_keyspace(planner::want_map(table, wanted), why),
-        AdminRequest::CreateKeyspace(wanted) => {
-            of_keyspace(planner::create_keyspace(table, wanted.clone()), why)
-        }
-        AdminRequest::AlterKeyspace { name, change } => {
-            of_keyspace(planner::alter_keyspace(table, name, change.clone()), why)
-        }
-        AdminRequest::DropKeyspace { name } => {
-            of_keyspace(planner::drop_keyspace(table, name), why)
-        }
-        AdminRequest::SplitAt { keyspace, map, key } => {
-            of_keyspace(planner::split_at(table, keyspace, *map, key), why)
-        }
-        AdminRequest::MergeAt { keyspace, map, key } => {
-            of_keyspace(planner::merge_at(table, keyspace, *map, key), why)
-        }
-        AdminRequest::Cancel(partition) => match planner::cancel(table, *partition) {
-            Err(NotCancelled::NoPartition(_)) => Refusal::NotFound { why },
-            Err(NotCancelled::Mends(_)) => Refusal::Unsafe { why },
-            Err(NotCancelled::NoMove(_)) | Ok(_) => Refusal::Conflict { why },
-        },
-        AdminRequest::Drain { name } => of_member(planner::drain(table, name), why),
-        AdminRequest::Fill { name } => of_member(planner::fill(table, name), why),
-        AdminRequest::Forget { name } => match planner::forget(table, name) {
-            Err(_) => Refusal::NotFound { why },
-            Ok(_) => Refusal::Conflict { why },
-        },
-        AdminRequest::GiveUp { name } => match planner::named(table, name) {
-            Err(_) => Refusal::NotFound { why },
-            Ok(member) if member.state != MemberState::Silent => Refusal::Unsafe { why },
-            Ok(_) => Refusal::Conflict { why },
-        },
-        AdminRequest::ChangeAccess(change) => match planner::change_access(table, change) {
-            Err(NotGranted::NoOperator) => Refusal::Unsafe { why },
-            Err(_) | Ok(_) => Refusal::Conflict { why },
-        },
-        AdminRequest::TellOfKeys { .. }
-        | AdminRequest::ApplyPlan { .. }
-        | AdminRequest::Schedule(_)
-        | AdminRequest::Balance(_)
-        | AdminRequest::KeepHalf(_) => Refusal::Conflict { why },
-    }
-}
-
-fn of_keyspace<T>(judged: Result<T, Refused>, why: String) -> Refusal {
-    match judged {
-        Err(Refused::NoKeyspace { .. } | Refused::NoSplit(_)) => Refusal::NotFound { why },
-        Err(Refused::NotReshaped(NotReshaped::Busy(_) | NotReshaped::Elsewhere(..))) => {
-            Refusal::NotYet { why }
-        }
-        Err(_) | Ok(_) => Refusal::Conflict { why },
-    }
-}
-
-fn of_member<T>(judged: Result<T, NotDrained>, why: String) -> Refusal {
-    match judged {
-        Err(NotDrained::NoMember(..)) => Refusal::NotFound { why },
-        Err(NotDrained::NoReceiver(_)) => Refusal::Unsafe { why },
-        Err(_) | Ok(_) => Refusal::Conflict { why },
+    match request.refused_by(table) {
+        Some(
+            Problem::Keyspace(Refused::NoKeyspace { .. } | Refused::NoSplit(_))
+            | Problem::Drain(NotDrained::NoMember(..))
+            | Problem::Forget(NotForgotten::Unknown { .. })
+            | Problem::Cancel(NotCancelled::NoPartition(_)),
+        ) => Refusal::NotFound { why },
+        Some(
+            Problem::Answers { .. }
+            | Problem::Drain(NotDrained::NoReceiver(_))
+            | Problem::Cancel(NotCancelled::Mends(_))
+            | Problem::Access(NotGranted::NoOperator),
+        ) => Refusal::Unsafe { why },
+        Some(Problem::Keyspace(Refused::NotReshaped(
+            NotReshaped::Busy(_) | NotReshaped::Elsewhere(..),
+        ))) => Refusal::NotYet { why },
+        Some(_) | None => Refusal::Conflict { why },
     }
 }
 
@@ -147,7 +98,7 @@ mod tests {
     use super::*;
     use crate::admin::keyspace::KeyspaceOptions;
     use crate::report::fixtures::{cluster, id, seen};
-    use doyen_placement::{KeyspaceId, MapId, Member, PartitionId, PartitionRef};
+    use doyen_placement::{KeyspaceId, MapId, Member, MemberState, PartitionId, PartitionRef};
     use std::sync::Arc;
 
     const SAID: &str = "what the coordinator said";

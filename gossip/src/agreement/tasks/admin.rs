@@ -13,6 +13,15 @@ fn changed(table: &Table, next: Result<Table, impl Into<Problem>>) -> Administer
     Ok(((next != *table).then_some(next), None))
 }
 
+impl AdminRequest {
+    /// Why a coordinator with this table would refuse it; `None`: it would not.
+    #[must_use]
+    pub fn refused_by(&self, table: &Table) -> Option<Problem> {
+        // Who asks matters only for what is noted of a change.
+        administer(table, MemberId(0), self.clone()).err()
+    }
+}
+
 /// Carries out what this member, or a client of it, asks for.
 pub(super) fn administer(table: &Table, by: MemberId, request: AdminRequest) -> Administered {
     let next = match request {
