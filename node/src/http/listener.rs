@@ -28,7 +28,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 /// Connections at a time. Further ones wait in the system's queue.
 const CONNECTIONS_MAX: usize = 256;
@@ -144,8 +143,8 @@ impl Bounded {
             let mut stopped = stopped.clone();
             open.spawn(async move {
                 let mut connection = connection;
-                let connection = match tls {
-                    None => Talk::Clear(connection),
+                let connection: Box<dyn Talk> = match tls {
+                    None => Box::new(connection),
                     Some(tls) => {
                         match connection.first_byte().await {
                             Some(TLS_HANDSHAKE) => {}
@@ -157,7 +156,7 @@ impl Bounded {
                         }
                         let handshake = TlsAcceptor::from(tls.config()).accept(connection);
                         match tokio::time::timeout(HEAD_MAX, handshake).await {
-                            Ok(Ok(connection)) => Talk::Tls(Box::new(connection)),
+                            Ok(Ok(connection)) => Box::new(connection),
                             Ok(Err(why)) => {
                                 // Of a client that only went away, nothing is wrong.
                                 if why.kind() == io::ErrorKind::InvalidData {
@@ -255,50 +254,9 @@ impl Bounded {
 }
 
 /// A connection in the clear, or in TLS.
-enum Talk {
-    Clear(HttpConnection),
-    Tls(Box<TlsStream<HttpConnection>>),
-}
+trait Talk: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl AsyncRead for Talk {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Clear(connection) => Pin::new(connection).poll_read(cx, buf),
-            Self::Tls(connection) => Pin::new(connection).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Talk {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Clear(connection) => Pin::new(connection).poll_write(cx, buf),
-            Self::Tls(connection) => Pin::new(connection).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Clear(connection) => Pin::new(connection).poll_flush(cx),
-            Self::Tls(connection) => Pin::new(connection).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Clear(connection) => Pin::new(connection).poll_shutdown(cx),
-            Self::Tls(connection) => Pin::new(connection).poll_shutdown(cx),
-        }
-    }
-}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Talk for T {}
 
 /// A connection that ends when it has been idle for long, or when it must make room.
 pub(super) struct HttpConnection {
