@@ -40,7 +40,7 @@ use std::time::Duration;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterReport {
     /// The cluster; `None` until this node is a member of one.
     pub cluster_id: Option<String>,
@@ -432,22 +432,9 @@ impl ClusterReport {
         let status = &cluster.status;
         let Some(table) = cluster.installed.as_deref() else {
             return Self {
-                cluster_id: None,
-                term: 0,
-                version: 0,
-                level: 0,
                 level_max: cluster.level_max,
-                coordinator: None,
-                safe: false,
-                unsafe_for: None,
-                members: Vec::new(),
-                gone: Vec::new(),
-                keyspaces: Vec::new(),
-                moves: Vec::new(),
                 waiting: status.waiting.clone(),
-                others: Vec::new(),
-                split: None,
-                balancing: String::new(),
+                ..Self::default()
             };
         };
         let closed: BTreeSet<PartitionRef> = status.closed.iter().copied().collect();
