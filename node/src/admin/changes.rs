@@ -249,6 +249,36 @@ impl Admin {
             .await
     }
 
+    /// Forgets every member that went, and returns their names.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {
+    /// // Three machines were given back, and the cluster stays as it is.
+    /// println!("forgotten: {}", node.admin().forget_all().await?.join(", "));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// No refusals; see [`AdminError`]. With an error, some of them may have been forgotten.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
+    pub async fn forget_all(&self) -> Result<Vec<String>, AdminError> {
+        let until = self.changes.deadline();
+        let table = self.changes.newest(until).await?;
+        let mut forgotten = Vec::new();
+        for gone in &table.annex.gone {
+            let name = gone.name.clone();
+            match self.changes.ask(until, AdminRequest::Forget { name }).await {
+                Ok(_) => forgotten.push(gone.name.clone()),
+                // It is there again, or was forgotten meanwhile.
+                Err(AdminError::Refused(Refusal::NotFound { .. })) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(forgotten)
+    }
+
     /// Goes on without a majority of the voters. The caller asserts that these members are dead and
     /// will not come back. If one of them lives all the same, two clusters may go on.
     ///

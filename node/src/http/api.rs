@@ -82,6 +82,7 @@ pub(super) static ALL: &[&dyn Served] = &[
     &FILL,
     &REMOVE_LOST,
     &FORGET,
+    &FORGET_ALL,
     &RECOVER,
     &KEEP_HALF,
     &CREATE_TOKEN,
@@ -400,6 +401,11 @@ pub static REMOVE_LOST: Verb<1, ()> =
 /// Forgets a member that went.
 pub static FORGET: Verb<1, ()> = Verb::new(DELETE, "/gone/{name}", "forgotten", |s, [name], ()| {
     act(async move { s.admin.forget(&name).await })
+});
+
+/// Forgets every member that went.
+pub static FORGET_ALL: Verb<0, ()> = Verb::new(DELETE, "/gone", "forgotten", |s, [], ()| {
+    answer(async move { Ok(s.admin.forget_all().await?) })
 });
 
 /// Names of members that are dead and will not come back.

@@ -548,6 +548,10 @@ fn a_member_that_died_is_missed_until_it_is_forgotten_and_one_that_left_is_not()
         !done && said.contains("no member \"n3\" is remembered as gone"),
         "{said}"
     );
+    let all = |c: &Cluster| c.asks("n2", &["forget", "--all"]);
+    assert_eq!(all(&cluster), (true, "n4 is forgotten\n".into()));
+    cluster.eventually("n4 is missed no more", |c| gone(c).is_empty());
+    assert_eq!(all(&cluster), (true, "no member is gone\n".into()));
     operator.finish();
 }
 

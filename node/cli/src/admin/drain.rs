@@ -5,6 +5,7 @@ use super::{Endpoint, tell, tell_what_became, write};
 use crate::{Failed, PARTITIONS, bytes, counted};
 use doyen::http::api;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
+use serde_json::Value;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -50,14 +51,27 @@ pub(crate) struct RemoveMember {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForgetMember {
     /// The name of the member that is gone
-    name: String,
+    #[arg(required_unless_present = "all")]
+    name: Option<String>,
+    /// Forget every member that is gone
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
     #[command(flatten)]
     endpoint: Endpoint,
 }
 
 impl ForgetMember {
     pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
-        let name = &self.name;
+        let Some(name) = &self.name else {
+            let done = self.endpoint.make(&api::FORGET_ALL, [], &()).await?;
+            let names = done["forgotten"].as_array().into_iter().flatten();
+            let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+            return match &*names {
+                [] => tell(format_args!("no member is gone\n")),
+                [name] => tell(format_args!("{name} is forgotten\n")),
+                names => tell(format_args!("{} are forgotten\n", names.join(", "))),
+            };
+        };
         self.endpoint.make(&api::FORGET, [name], &()).await?;
         tell(format_args!("{name} is forgotten\n"))
     }
