@@ -36,7 +36,7 @@ use doyen_placement::access::USER_RULES_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// Largest body for a keyspace: 4 MiB of splits, of which each byte may be written as five.
+/// Largest body for a keyspace: 4 MiB of splits. Each of their bytes may be written as five.
 pub(super) const KEYSPACE_BYTES_MAX: usize = 24 << 20;
 
 const POST: Method = Method::POST;
