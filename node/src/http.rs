@@ -19,7 +19,7 @@ mod row;
 mod token;
 
 pub(crate) use credentials::{Credentials, TokenFile};
-pub use row::{ChangeBody, Report, Verb};
+pub use row::{ChangeBody, HttpReport, Verb};
 pub use token::{TOKEN_PREFIX, check_token_name, new_token, token_hash};
 
 use crate::admin::Admin;

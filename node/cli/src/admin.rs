@@ -35,7 +35,7 @@ use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
 use doyen::http::api::{self, Recovery};
 use doyen::http::client::{Client, HttpError, Trusted};
-use doyen::http::{ChangeBody, Report, Verb};
+use doyen::http::{ChangeBody, HttpReport, Verb};
 use doyen::net::identity::secret::{Role, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
@@ -630,7 +630,7 @@ impl List {
     /// Asks for a report, and prints it as JSON, or for people.
     async fn main<T>(
         self,
-        report: &Report<Vec<T>>,
+        report: &HttpReport<Vec<T>>,
         for_people: fn(&[T]) -> String,
     ) -> Result<ExitCode, Failed>
     where
@@ -645,7 +645,7 @@ impl List {
 /// node did not answer.
 async fn show_or_watch<T: Serialize + DeserializeOwned>(
     node: &Client,
-    report: &Report<T>,
+    report: &HttpReport<T>,
     (watch, as_json): (bool, bool),
     mut for_people: impl FnMut(&T) -> String,
 ) -> Result<Option<T>, Failed> {

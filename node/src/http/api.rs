@@ -8,7 +8,7 @@
 
 use super::events::EventsAnswer;
 use super::guard::RouteNeeds::{Data, Operate, Read, Users};
-use super::row::{ChangeBody, Report, Served, Verb, act, answer, report};
+use super::row::{ChangeBody, HttpReport, HttpRow, Verb, act, answer, report};
 use super::{events, probes, reports};
 use crate::admin::balance::{self, BalanceOptions, CancelRequest};
 use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
@@ -45,7 +45,7 @@ const PATCH: Method = Method::PATCH;
 const DELETE: Method = Method::DELETE;
 
 /// Every row.
-pub(super) static ALL: &[&dyn Served] = &[
+pub(super) static ALL: &[&dyn HttpRow] = &[
     &HEALTHZ,
     &READYZ,
     &METRICS,
@@ -97,90 +97,92 @@ pub(super) static ALL: &[&dyn Served] = &[
 
 // ---- reports for orchestrators and Prometheus
 
-static HEALTHZ: Report<Value> = Report::open("/healthz", || get(probes::healthz));
-static READYZ: Report<Value> = Report::open("/readyz", || get(probes::readyz));
-static METRICS: Report<String> = Report::new("/metrics", Read, || get(probes::metrics));
+static HEALTHZ: HttpReport<Value> = HttpReport::open("/healthz", || get(probes::healthz));
+static READYZ: HttpReport<Value> = HttpReport::open("/readyz", || get(probes::readyz));
+static METRICS: HttpReport<String> = HttpReport::new("/metrics", Read, || get(probes::metrics));
 
 // ---- reports on the state of the cluster, without keys
 
 /// Members, keyspaces, and whether all data is safe.
-pub static STATUS: Report<ClusterReport> = Report::new("/status", Read, || {
+pub static STATUS: HttpReport<ClusterReport> = HttpReport::new("/status", Read, || {
     report(|s| async move { s.admin.status().await })
 });
 
 /// What this node has learned of, and the number of the last event.
-pub static EVENTS: Report<EventsAnswer<Value>> =
-    Report::new("/events", Read, || get(events::events));
+pub static EVENTS: HttpReport<EventsAnswer<Value>> =
+    HttpReport::new("/events", Read, || get(events::events));
 
 /// The keyspaces with their settings.
-pub static KEYSPACES: Report<Vec<KeyspaceReport>> = Report::new("/keyspaces", Read, || {
+pub static KEYSPACES: HttpReport<Vec<KeyspaceReport>> = HttpReport::new("/keyspaces", Read, || {
     report(|s| async move { s.admin.keyspaces().await })
 });
 
 /// One of them.
-static KEYSPACE: Report<KeyspaceReport> =
-    Report::new("/keyspaces/{name}", Read, || get(reports::keyspace));
+static KEYSPACE: HttpReport<KeyspaceReport> =
+    HttpReport::new("/keyspaces/{name}", Read, || get(reports::keyspace));
 
 /// What each map and each database holds.
-pub static MAPS: Report<Vec<MapSizeReport>> = Report::new("/maps", Read, || {
+pub static MAPS: HttpReport<Vec<MapSizeReport>> = HttpReport::new("/maps", Read, || {
     report(|s| async move { s.admin.maps().await })
 });
 
 /// Whether, when and how fast data moves for balance.
-pub static BALANCE: Report<BalanceReport> = Report::new("/balance", Read, || {
+pub static BALANCE: HttpReport<BalanceReport> = HttpReport::new("/balance", Read, || {
     report(|s| async move { s.admin.balance().await })
 });
 
 /// Moves with stage, bytes, rate and reason.
-pub static MOVES: Report<MovesReport> = Report::new("/moves", Read, || {
+pub static MOVES: HttpReport<MovesReport> = HttpReport::new("/moves", Read, || {
     report(|s| async move { s.admin.moves().await })
 });
 
 // ---- reports that show where data lies, or keys
 
 /// Which member holds which partition.
-pub static TABLE: Report<TableReport> = Report::new("/table", Data, || get(reports::table));
+pub static TABLE: HttpReport<TableReport> = HttpReport::new("/table", Data, || get(reports::table));
 
 /// Measured loads of partitions and members.
-pub static LOADS: Report<LoadsReport> = Report::new("/loads", Data, || {
+pub static LOADS: HttpReport<LoadsReport> = HttpReport::new("/loads", Data, || {
     report(|s| async move { s.admin.loads().await })
 });
 
 /// Input of `doyen simulate --from-cluster`.
-pub static PLACEMENT: Report<Placement> = Report::new("/placement", Data, || {
+pub static PLACEMENT: HttpReport<Placement> = HttpReport::new("/placement", Data, || {
     report(|s| async move { s.admin.placement().await })
 });
 
 /// The plan: every step with its reason.
-pub static REBALANCE: Report<RebalancePlan> = Report::new("/rebalance", Data, || {
+pub static REBALANCE: HttpReport<RebalancePlan> = HttpReport::new("/rebalance", Data, || {
     report(|s| async move { s.admin.rebalance_plan().await })
 });
 
 /// What this node acknowledged since the cluster was recovered.
-pub static SPLIT: Report<HalfReport> = Report::new("/split", Data, || report(reports::split));
+pub static SPLIT: HttpReport<HalfReport> =
+    HttpReport::new("/split", Data, || report(reports::split));
 
 /// A page of the keys that were written since then, with their values.
-pub static SPLIT_KEYS: Report<HalfKeys> =
-    Report::new("/split/keys", Users, || get(reports::split_keys));
+pub static SPLIT_KEYS: HttpReport<HalfKeys> =
+    HttpReport::new("/split/keys", Users, || get(reports::split_keys));
 
 // ---- reports about credentials, and what operators allow
 
 /// What a node trusts. The fingerprints would help to guess a phrase.
-pub static TRUST: Report<TrustReport> = Report::new("/trust", Operate, || report(reports::trust));
+pub static TRUST: HttpReport<TrustReport> =
+    HttpReport::new("/trust", Operate, || report(reports::trust));
 
 /// The named tokens.
-pub static TOKENS: Report<Vec<TokenReport>> = Report::new("/tokens", Operate, || {
+pub static TOKENS: HttpReport<Vec<TokenReport>> = HttpReport::new("/tokens", Operate, || {
     report(|s| async move { s.admin.tokens().await })
 });
 
 /// The weights that are allowed.
-pub static WEIGHTS: Report<Vec<WeightReport>> = Report::new("/weights", Operate, || {
+pub static WEIGHTS: HttpReport<Vec<WeightReport>> = HttpReport::new("/weights", Operate, || {
     report(|s| async move { s.admin.weights().await })
 });
 
 /// The users of Redis clients.
 #[cfg(feature = "resp")]
-pub static USERS: Report<Vec<UserReport>> = Report::new("/users", Operate, || {
+pub static USERS: HttpReport<Vec<UserReport>> = HttpReport::new("/users", Operate, || {
     report(|s| async move { s.admin.users().await })
 });
 

@@ -7,7 +7,7 @@
 
 pub use crate::net::identity::ports::Trusted;
 
-use super::row::{ChangeBody, Report, Verb};
+use super::row::{ChangeBody, HttpReport, Verb};
 use crate::net::identity::LOCAL_TOKEN;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderValue, Request, header};
@@ -165,7 +165,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is no answer, or it is not a success.
-    pub async fn ask<T: DeserializeOwned>(&self, report: &Report<T>) -> Result<T, HttpError> {
+    pub async fn ask<T: DeserializeOwned>(&self, report: &HttpReport<T>) -> Result<T, HttpError> {
         self.request("GET", report.route.path, "").await
     }
 
@@ -175,7 +175,7 @@ impl Client {
     /// When there is no answer, or it is not a success.
     pub async fn ask_with<T: DeserializeOwned>(
         &self,
-        report: &Report<T>,
+        report: &HttpReport<T>,
         query: &str,
     ) -> Result<T, HttpError> {
         let path = format!("{}?{query}", report.route.path);

@@ -32,19 +32,19 @@ pub(super) struct Route {
 }
 
 /// A row of the table, as it is served.
-pub(super) trait Served: Sync {
+pub(super) trait HttpRow: Sync {
     fn route(&self) -> &Route;
     fn serve(&'static self) -> MethodRouter<Arc<HttpState>>;
 }
 
 /// A report, which is answered as JSON of this type.
-pub struct Report<T> {
+pub struct HttpReport<T> {
     pub(super) route: Route,
     handler: fn() -> MethodRouter<Arc<HttpState>>,
     answers: PhantomData<fn() -> T>,
 }
 
-impl<T> Report<T> {
+impl<T> HttpReport<T> {
     pub(super) const fn new(
         path: &'static str,
         needs: RouteNeeds,
@@ -72,7 +72,7 @@ impl<T> Report<T> {
     }
 }
 
-impl<T> Served for Report<T> {
+impl<T> HttpRow for HttpReport<T> {
     fn route(&self) -> &Route {
         &self.route
     }
@@ -158,7 +158,7 @@ impl<const N: usize, B> Verb<N, B> {
     }
 }
 
-impl<const N: usize, B: ChangeBody> Served for Verb<N, B> {
+impl<const N: usize, B: ChangeBody> HttpRow for Verb<N, B> {
     fn route(&self) -> &Route {
         &self.route
     }

@@ -10,7 +10,7 @@ use super::relay::{Plane, Relay};
 use super::{NotStarted, TestkitError, safety};
 use crate::config::{Options, nearest};
 use crate::http::client::Client;
-use crate::http::{Report, api};
+use crate::http::{HttpReport, api};
 use crate::report::status::ClusterReport;
 use crate::report::table::TableReport;
 use clap::Args as _;
@@ -731,7 +731,7 @@ impl Cluster {
     async fn ask<T: serde::de::DeserializeOwned>(
         &self,
         node: usize,
-        report: &Report<T>,
+        report: &HttpReport<T>,
     ) -> Result<T, TestkitError> {
         let unanswered = |why: String| TestkitError::Unanswered {
             name: self.name(node).to_owned(),

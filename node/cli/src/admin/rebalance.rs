@@ -27,7 +27,7 @@ const STEPS_SHOWN: usize = 40;
 pub(crate) struct Rebalance {
     /// What to do
     #[arg(value_enum)]
-    verb: Option<Verb>,
+    verb: Option<RebalanceVerb>,
     /// With cancel: the move, as `doyen moves` names it, for example default/17
     #[arg(value_name = "ID")]
     id: Option<String>,
@@ -80,7 +80,7 @@ pub(crate) struct Rebalance {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Verb {
+enum RebalanceVerb {
     /// Show whether, when and how fast partitions move automatically
     Status,
     /// Start no more moves for balance. Lost copies are still replaced, and copies under way are
@@ -115,15 +115,15 @@ impl Rebalance {
                 counted(plan.goals.len(), PARTITIONS)
             ));
         }
-        let is_cancel = self.verb == Some(Verb::Cancel);
+        let is_cancel = self.verb == Some(RebalanceVerb::Cancel);
         if !is_cancel && (self.id.is_some() || self.all) {
             return Err(Failed::usage(
                 "only cancel takes the ID of a move, or --all (see `doyen rebalance --help`)",
             ));
         }
         let automatic = match self.verb {
-            Some(Verb::Manual) => Some(Schedulers::MANUAL.iter().collect()),
-            Some(Verb::Auto) => Some(Scheduler::ALL.to_vec()),
+            Some(RebalanceVerb::Manual) => Some(Schedulers::MANUAL.iter().collect()),
+            Some(RebalanceVerb::Auto) => Some(Scheduler::ALL.to_vec()),
             _ => self.automatic.clone(),
         };
         if let Some(on) = automatic {
@@ -142,8 +142,8 @@ impl Rebalance {
             ))?;
         }
         let paused = match self.verb {
-            Some(Verb::Pause) => Some(true),
-            Some(Verb::Resume) => Some(false),
+            Some(RebalanceVerb::Pause) => Some(true),
+            Some(RebalanceVerb::Resume) => Some(false),
             _ => None,
         };
         let options = BalanceOptions {
@@ -175,7 +175,7 @@ impl Rebalance {
                      `doyen rebalance resume`\n",
                 ),
             }?;
-        } else if self.verb == Some(Verb::Status) || options != BalanceOptions::default() {
+        } else if self.verb == Some(RebalanceVerb::Status) || options != BalanceOptions::default() {
             let report = node.ask(&api::MOVES).await?;
             show(&report.balance, self.json, |_| standing(&report))?;
         }

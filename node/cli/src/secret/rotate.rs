@@ -21,7 +21,7 @@ use crate::admin::Target;
 use crate::{Failed, say};
 use doyen::config::{Line, Secrets};
 use doyen::http::client::{Client, Trusted};
-use doyen::http::{Report, api};
+use doyen::http::{HttpReport, api};
 use doyen::net::identity::secret::Role;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
@@ -459,7 +459,7 @@ async fn ask(address: &str, name: &str, askers: &[Client]) -> Has {
 /// Asks a member with the tokens of all lines: it may not have the first one yet, or any more.
 async fn ask_with<T: DeserializeOwned>(
     address: &str,
-    report: &Report<T>,
+    report: &HttpReport<T>,
     askers: &[Client],
 ) -> Result<T, String> {
     let mut why = "it has no answer".to_owned();
