@@ -272,7 +272,7 @@ fn unread<B: ChangeBody>(status: StatusCode, why: &str) -> HttpFailure {
     HttpFailure(status, text)
 }
 
-/// For a caller whose body exceeds this limit.
+/// The answer to a caller whose body exceeds this limit.
 pub(super) fn too_large(most: usize) -> String {
     format!("the body is too large: send at most {most} bytes")
 }
