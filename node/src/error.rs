@@ -287,7 +287,7 @@ pub(crate) fn within_runtime() -> Result<(), Error> {
 /// use doyen::Error;
 ///
 /// // Its keys are maps themselves, which have no encoding.
-/// if let Err(Error::Key(why)) = counts.get(&Default::default()).await {
+/// if let Err(Error::Key(why)) = counts.get(&std::collections::BTreeMap::new()).await {
 ///     println!("give the map another type of key: {why}");
 /// }
 /// # }
