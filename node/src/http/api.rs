@@ -1,10 +1,10 @@
 //! What can be asked by HTTP: each report and each change is one row, with its path, what it needs,
-//! its body, what the audit log shows of it, and what it does. [`routes`](super::routes) serves the
-//! rows, the [client](super::client) and so the command line ask by them, and a test compares them
-//! with docs/http.md.
+//! its body, what the audit log shows of it, and what it does. `routes` serves the rows, the
+//! [client](super::client) and so the command line ask by them, and a test compares them with
+//! docs/http.md.
 //!
 //! What refuses a change is said by the method of [`Admin`](crate::Admin) that makes it, and
-//! [`failure`](super::failure) gives each refusal its status.
+//! `failure` gives each refusal its status.
 
 use super::events::EventsAnswer;
 use super::guard::RouteNeeds::{Data, Operate, Read, Users};

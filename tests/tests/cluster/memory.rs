@@ -145,6 +145,7 @@ fn evicted_values_leave_room_for_values_of_another_size() {
         };
         // No more keys than necessary are evicted: three quarters of the memory stay in use.
         let most = MEMORY as usize / (bytes + 100);
+        println!("{name}: {left} keys are left, where {most} of {bytes} bytes would fit");
         assert!(
             left as usize > most / 2,
             "{left} keys are left, where {most} of {bytes} bytes would fit"
