@@ -4,8 +4,8 @@
 //!   stored bytes (wire) ──> Mutator ──bytes──> Target::run: decode, then use the result
 //! ```
 //!
-//! `tests/hostile.rs` and the program `fuzz` run the same targets for different times, and count what
-//! they allocate. A target panics if anything is wrong, and returns otherwise.
+//! `tests/hostile.rs` and the program `fuzz` run the same targets for different times, and count
+//! what they allocate. A target panics if anything is wrong, and returns otherwise.
 
 mod members;
 mod mutate;

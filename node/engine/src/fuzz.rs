@@ -43,8 +43,8 @@ pub fn kinds() -> Vec<u8> {
         .collect()
 }
 
-/// The shortest frame with the kind and the first fields of these bytes, whatever length they state:
-/// its name, its bytes, and its content as a text.
+/// The shortest frame with the kind and the first fields of these bytes, whatever length they
+/// state: its name, its bytes, and its content as a text.
 #[must_use]
 pub fn begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
     let fields = bytes.get(4..)?;

@@ -1,9 +1,10 @@
 //! The stored bytes of each wire version, which later states of the program read and write as they
-//! always were: the files in `tests/corpus/v*`, one for each layer. The fuzz targets begin with them.
+//! always were: the files in `tests/corpus/v*`, one for each layer. The fuzz targets begin with
+//! them.
 //!
 //! Tables and hellos are made here. Frames and messages are found by a search (`grown`): it changes
-//! the bytes that are there, and keeps what a decoder reads if a variant of an enum in it is new. So
-//! a new frame or message gets its bytes without code of its own. Each kind must have some; the
+//! the bytes that are there, and keeps what a decoder reads if a variant of an enum in it is new.
+//! So a new frame or message gets its bytes without code of its own. Each kind must have some; the
 //! variants within a kind have them as far as the search meets them.
 
 use super::members::{Members, encoded};

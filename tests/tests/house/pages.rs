@@ -272,7 +272,8 @@ fn pages_that_sources_name_exist() {
     let root = Path::new(ROOT);
     let kinds = [".rs", ".toml", ".yml", ".sh", ".py", "Justfile"];
     let mut sources = files(root, |name| kinds.iter().any(|kind| name.ends_with(kind)));
-    sources.remove(Path::new("tests/tests/house/pages.rs")); // its examples name pages that do not exist
+    // Its examples name pages that do not exist.
+    sources.remove(Path::new("tests/tests/house/pages.rs"));
     let mut missing = Vec::new();
     for (path, text) in &sources {
         let words =

@@ -156,7 +156,7 @@ fn without_tests(code: &str) -> String {
     code
 }
 
-/// Where the first module begins that only tests have, whoever may name it.
+/// Where the first module begins that only tests have, whatever its visibility.
 fn module_of_tests(code: &str) -> Option<usize> {
     let only_tests = ["#[cfg(test)]\n", "#[cfg(all(test, feature = \"\"))]\n"];
     let is_module = |item: &str| {

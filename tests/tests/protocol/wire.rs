@@ -5,8 +5,8 @@ use doyen_placement::level::LEVELS;
 use doyen_tests::fuzz::wire::SECTIONS;
 
 /// `DOYEN_CORPUS=16 cargo test -p doyen-tests --test protocol -- --ignored` adds to the files of
-/// that version what they lack, and drops what does not hold any more. Once the version is released,
-/// its lines never change.
+/// that version what they lack, and drops what does not hold any more. Once the version is
+/// released, its lines never change.
 #[test]
 #[ignore = "writes files"]
 fn the_corpus_of_a_version_is_written() {

@@ -288,8 +288,8 @@ static RANDOM: Procedure = procedure(17, "hash random", Kind::Hash, (3, 0))
     .costs(values)
     .on_fields(random);
 
-/// Fields with (1) or without their values from a place on, about this many, which match a pattern. →
-/// `Keys`
+/// Fields with (1) or without their values from a place on, about this many, which match a pattern.
+/// → `Keys`
 static SCAN: Procedure = procedure(18, "hash scan", Kind::Hash, (3, 1))
     .costs(values)
     .on_fields(scan);

@@ -43,8 +43,8 @@ pub(crate) struct Procedure {
     pub(crate) run: Run,
 }
 
-/// A procedure of this number and name, for keys that hold this kind. `takes` counts its numbers and
-/// its runs of bytes. Unless a later call says otherwise, it reads all of a collection.
+/// A procedure of this number and name, for keys that hold this kind. `takes` counts its numbers
+/// and its runs of bytes. Unless a later call says otherwise, it reads all of a collection.
 pub(super) const fn procedure(
     number: u16,
     name: &'static str,
