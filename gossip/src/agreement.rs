@@ -13,9 +13,9 @@
 
 mod api;
 mod bootstrap;
-mod cadence;
 mod context;
 mod election;
+mod election_proof;
 mod event;
 #[cfg(test)]
 mod fixtures;
@@ -24,11 +24,11 @@ mod hostile;
 mod join;
 mod lease;
 mod loads;
-mod mandate;
 mod member_core;
 #[cfg(test)]
 mod net;
-mod others;
+mod other_clusters;
+mod ping_schedule;
 mod pings;
 mod problem;
 mod publication;
@@ -47,7 +47,7 @@ pub use api::{
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
 pub use event::{Event, Half, Severity, Stage, consequence, stages};
-pub use problem::{Explain, Found, MissingVoter, Problem};
+pub use problem::{Explain, MissingVoter, Problem, SearchFindings};
 pub use split::Split;
 pub use timing::Timing;
 
@@ -60,7 +60,7 @@ use context::{Context, NamedTable, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
 use join::Joining;
 use member_core::MemberCore;
-use others::Others;
+use other_clusters::OtherClusters;
 use publication::Leader;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -87,7 +87,7 @@ pub struct Agreement {
     dial_at: Time,
     scout_at: Time,
     /// Other clusters that hold data.
-    others: Others,
+    others: OtherClusters,
 }
 
 #[derive(Debug)]
@@ -103,7 +103,8 @@ impl Agreement {
     pub fn new(config: AgreementConfig, now: Time) -> Self {
         let cx = Context::new(config, now);
         let phase = Phase::Forming(Box::new(Forming::new(&cx)));
-        let (former, members, others) = (BTreeSet::new(), BTreeMap::new(), Others::default());
+        let (former, members, others) =
+            (BTreeSet::new(), BTreeMap::new(), OtherClusters::default());
         Self {
             cx,
             phase,
@@ -198,7 +199,8 @@ impl Agreement {
         self.cx.signing.vote_key()
     }
 
-    /// The members that have answered no ping that was sent at this time or later ([`Input::Prove`]).
+    /// The members that have answered no ping that was sent at this time or later
+    /// ([`Input::Prove`]).
     #[must_use]
     pub fn unproven(&self, since: Time) -> Vec<MemberId> {
         match &self.phase {
@@ -816,13 +818,13 @@ impl Agreement {
                 let votes = election.on_vote_answer(cx, tables, from, answer, Some(signature));
                 core.win(cx, votes);
             }
-            Message::Mandate(mandate) => {
-                let early = election.on_mandate(cx, tables, pings, from, *mandate);
+            Message::ElectionProof(proof) => {
+                let early = election.on_proof(cx, tables, pings, from, *proof);
                 if let Some((by, proposal)) = early {
                     core.on_propose(cx, by, proposal);
                 }
             }
-            Message::AskMandate { term, .. } => election.on_ask_mandate(cx, from, term),
+            Message::AskElectionProof { term, .. } => election.on_ask_proof(cx, from, term),
             Message::Propose(proposal) => core.on_propose(cx, from, *proposal),
             Message::Ack(ack) => core.on_ack(cx, from, *ack),
             Message::Refuse {

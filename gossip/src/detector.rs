@@ -23,7 +23,7 @@ const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
 
 /// How long a peer may be silent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct SilencePatience {
     /// The number of unanswered pings that make a peer silent if there are no hints against it.
     pub(crate) missed_max: u32,
     /// The age at which an unanswered ping counts as missed.
@@ -102,7 +102,7 @@ impl RoundTrip {
 
 impl Track {
     /// When hints alone make this peer silent. `None`: as far as is known now, they do not.
-    fn silent_by_hints(&self, awake_at: Time, patience: &Patience) -> Option<Time> {
+    fn silent_by_hints(&self, awake_at: Time, patience: &SilencePatience) -> Option<Time> {
         let suspicion = self
             .suspicion
             .as_ref()
@@ -223,7 +223,7 @@ impl Detector {
 
     /// Whether the peer is silent: too many pings that were sent while awake are missed. If there
     /// are hints against it, fewer missed pings are enough.
-    pub(crate) fn silent(&self, peer: MemberId, now: Time, patience: &Patience) -> bool {
+    pub(crate) fn silent(&self, peer: MemberId, now: Time, patience: &SilencePatience) -> bool {
         let Some(track) = self.peers.get(&peer) else {
             return false;
         };
@@ -244,7 +244,7 @@ impl Detector {
     }
 
     /// When a suspicion needs attention.
-    pub(crate) fn due(&self, now: Time, patience: &Patience) -> Option<Time> {
+    pub(crate) fn due(&self, now: Time, patience: &SilencePatience) -> Option<Time> {
         let ping = |s: &Suspicion| Some(s.due).filter(|_| s.quick_pings < QUICK_PINGS);
         let suspected = self.peers.values().filter_map(|t| {
             let verdict = t
@@ -262,7 +262,7 @@ mod tests {
 
     const PEER: MemberId = MemberId(9);
     const TICK: Duration = Duration::from_millis(100);
-    const PATIENCE: Patience = Patience {
+    const PATIENCE: SilencePatience = SilencePatience {
         missed_max: 6,
         each: TICK,
         hinted: Duration::from_millis(200),
@@ -357,7 +357,7 @@ mod tests {
     /// patience of 1 s has passed.
     #[test]
     fn no_number_of_refusals_makes_a_member_silent_that_stood_still_for_less_than_is_waited_for() {
-        let patience = Patience {
+        let patience = SilencePatience {
             missed_max: 10,
             hinted: TICK * 10 / 3,
             ..PATIENCE
@@ -408,7 +408,7 @@ mod tests {
         // out at 455 ms.
         assert!(!detector.silent(PEER, at(455 + 299), &PATIENCE));
         assert!(detector.silent(PEER, at(455 + 300), &PATIENCE));
-        let late = Patience {
+        let late = SilencePatience {
             lateness: Duration::from_millis(100),
             ..PATIENCE
         };

@@ -8,7 +8,7 @@ doyen_placement::mutants! {
     /// Votes for candidates that have accepted less.
     VOTES_FOR_STALE = ("votes-for-stale", "rule 1"),
     /// Believes every member that calls itself the coordinator of a later term.
-    BELIEVES_UNSIGNED = ("believes-unsigned", "rule 1: mandate"),
+    BELIEVES_UNSIGNED = ("believes-unsigned", "rule 1: election proof"),
     /// Votes for any candidate although a coordinator is heard.
     VOTES_WHILE_LED = ("votes-while-led", "rule 1"),
     /// Stores a proposal of a coordinator of an earlier term.

@@ -7,7 +7,7 @@
 use crate::agreement::{AdminReply, AdminRequest};
 use crate::signing::{Signature, Vote};
 use doyen_placement::loads::Report;
-use doyen_placement::planner::{InSyncRequest, Pace};
+use doyen_placement::planner::{HandOverUrgency, InSyncRequest};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{
     BranchId, ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
@@ -20,9 +20,9 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message {
     /// Asks whether a peer answers. Members ping voters, and the coordinator pings all members.
-    Ping(Pulse),
+    Ping(Heartbeat),
     /// The answer, with the number of the ping.
-    Pong(Pulse),
+    Pong(Heartbeat),
     /// Asks the process at an address for its status, if that process is unknown or may not be a
     /// member.
     Probe(Box<ProcessStatus>),
@@ -71,9 +71,9 @@ pub enum Message {
     SignedVote(BallotAnswer, Signature),
     /// Who elected the coordinator of a term. The coordinator sends it to every member once it is
     /// elected, and every member that has it to those that ask.
-    Mandate(Box<Mandate>),
-    /// Asks for the mandate of a term.
-    AskMandate {
+    ElectionProof(Box<ElectionProof>),
+    /// Asks for the election proof of a term.
+    AskElectionProof {
         /// The cluster.
         cluster: ClusterId,
         /// The term.
@@ -82,7 +82,7 @@ pub enum Message {
     /// The next table.
     Propose(Box<Proposal>),
     /// The proposal is stored.
-    Ack(Box<Ack>),
+    Ack(Box<ProposalAck>),
     /// The proposal is not stored.
     Refuse {
         /// The proposal.
@@ -104,7 +104,7 @@ pub enum Message {
         have: Option<TableName>,
     },
     /// The last committed table.
-    Committed(Box<Committed>),
+    Committed(Box<CommitNotice>),
     /// A primary asks the coordinator for changes. Members do not pass this on.
     InSync {
         /// The cluster.
@@ -198,14 +198,14 @@ pub struct Descent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaveStep {
     /// Hand over the leaver's data.
-    HandOver(Pace),
+    HandOver(HandOverUrgency),
     /// Everything is handed over: continue without the leaver.
     Gone,
 }
 
 /// The content of a ping or a pong: small, and of fixed size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pulse {
+pub struct Heartbeat {
     /// The cluster.
     pub cluster: ClusterId,
     /// The number of the ping.
@@ -285,7 +285,7 @@ pub struct BallotAnswer {
 
 /// The votes that made a member the coordinator of a term (rule 1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mandate {
+pub struct ElectionProof {
     /// The cluster.
     pub cluster: ClusterId,
     /// The term.
@@ -297,7 +297,7 @@ pub struct Mandate {
     pub votes: Vec<(MemberId, Option<Signature>)>,
 }
 
-impl Mandate {
+impl ElectionProof {
     /// What each voter signed.
     #[must_use]
     pub const fn vote(&self) -> Vote {
@@ -336,7 +336,7 @@ pub struct Proposal {
 
 /// A member has stored a proposal, and its data threads act on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ack {
+pub struct ProposalAck {
     /// The proposal.
     pub name: TableName,
     /// For each primary that the proposal deposes (rule 9): the time in milliseconds for which the
@@ -366,7 +366,7 @@ pub struct Commit {
 
 /// A committed table for a member that lacks it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Committed {
+pub struct CommitNotice {
     /// Its name.
     pub name: TableName,
     /// The table.
@@ -386,11 +386,11 @@ impl Message {
     #[must_use]
     pub fn term(&self) -> Option<Term> {
         match self {
-            Self::Ping(pulse) | Self::Pong(pulse) => Some(
-                pulse
+            Self::Ping(heartbeat) | Self::Pong(heartbeat) => Some(
+                heartbeat
                     .term
-                    .max(pulse.accepted.term)
-                    .max(pulse.committed.term),
+                    .max(heartbeat.accepted.term)
+                    .max(heartbeat.committed.term),
             ),
             Self::PreVote(ballot) | Self::Vote(ballot) => {
                 Some(ballot.term.max(ballot.accepted.term))
@@ -399,8 +399,8 @@ impl Message {
                 Some(answer.term.max(answer.mine))
             }
             Self::SignedVote(answer, _) => Some(answer.term.max(answer.mine)),
-            Self::Mandate(mandate) => Some(mandate.term),
-            Self::AskMandate { term, .. } => Some(*term),
+            Self::ElectionProof(proof) => Some(proof.term),
+            Self::AskElectionProof { term, .. } => Some(*term),
             Self::Propose(proposal) => Some(proposal.name.term),
             Self::Refuse { term, .. } => Some(*term),
             Self::Commit(commit) => Some(commit.name.term),
@@ -413,13 +413,13 @@ impl Message {
     #[must_use]
     pub fn cluster(&self) -> Option<ClusterId> {
         match self {
-            Self::Ping(pulse) | Self::Pong(pulse) => Some(pulse.cluster),
+            Self::Ping(heartbeat) | Self::Pong(heartbeat) => Some(heartbeat.cluster),
             Self::Probe(_) | Self::ProbeAnswer(_) => None,
             Self::Found { table, .. } => Some(table.cluster),
             Self::PreVote(ballot) | Self::Vote(ballot) => Some(ballot.accepted.cluster),
             Self::PreVoteAnswer(answer) | Self::VoteAnswer(answer) => Some(answer.accepted.cluster),
             Self::SignedVote(answer, _) => Some(answer.accepted.cluster),
-            Self::Mandate(mandate) => Some(mandate.cluster),
+            Self::ElectionProof(proof) => Some(proof.cluster),
             Self::Propose(proposal) => Some(proposal.name.cluster),
             Self::Ack(ack) => Some(ack.name.cluster),
             Self::Promise(name) | Self::Refuse { name, .. } => Some(name.cluster),
@@ -428,7 +428,7 @@ impl Message {
             Self::Descent(said) => Some(said.cluster),
             Self::Join { cluster, .. }
             | Self::JoinRefused { cluster, .. }
-            | Self::AskMandate { cluster, .. }
+            | Self::AskElectionProof { cluster, .. }
             | Self::Pull { cluster, .. }
             | Self::InSync { cluster, .. }
             | Self::Opened { cluster, .. }
@@ -442,8 +442,8 @@ impl Message {
 }
 
 doyen_placement::tagged!(Message {
-    0 => Ping(pulse),
-    1 => Pong(pulse),
+    0 => Ping(heartbeat),
+    1 => Pong(heartbeat),
     2 => Probe(status),
     3 => ProbeAnswer(status),
     4 => Found { table, status },
@@ -468,7 +468,7 @@ doyen_placement::tagged!(Message {
     23 => AdminReply { cluster, ticket, reply },
     24 => Leave { cluster, member, step },
     25 => SignedVote(answer, signature),
-    26 => Mandate(mandate),
-    27 => AskMandate { cluster, term },
+    26 => ElectionProof(proof),
+    27 => AskElectionProof { cluster, term },
     28 => Descent(said),
 });

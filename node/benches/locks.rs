@@ -1,5 +1,5 @@
-//! What it takes until a lock that is given back is the next caller's, beside a bare round trip; and
-//! what callers cost that wait, in one run.
+//! What it takes until a lock that is given back is the next caller's, beside a bare round trip;
+//! and what callers cost that wait, in one run.
 //!
 //! ```text
 //! just locks

@@ -3,7 +3,7 @@
 //! A socket on `[::]` serves both families. The system names its IPv4 peers `::ffff:a.b.c.d`, so
 //! the same peer would have two addresses. Every address that enters the process is made canonical
 //! ([`canonical`]): datagrams, accepted connections, flags and resolved names. The mapped form
-//! exists at the moment of sending only ([`Reach::wire`]).
+//! exists at the moment of sending only ([`AddressFamilies::wire`]).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,7 +19,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// The families of addresses that a bound socket can send to and receive from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum AddressFamilies {
     /// It is bound to an IPv4 address.
     V4,
     /// It is bound to one IPv6 address.
@@ -28,7 +28,7 @@ pub(crate) enum Reach {
     Both,
 }
 
-impl Reach {
+impl AddressFamilies {
     /// The reach of a socket that is bound to this address.
     #[must_use]
     pub(crate) fn of(bound: SocketAddr) -> Self {
@@ -107,7 +107,7 @@ mod tests {
             ("[::]:1", true, true),
             ("[::1]:1", false, true),
         ] {
-            let reach = Reach::of(at(bound));
+            let reach = AddressFamilies::of(at(bound));
             assert_eq!(
                 (reach.takes(v4.ip()), reach.takes(v6.ip())),
                 (takes_v4, takes_v6),
@@ -119,10 +119,16 @@ mod tests {
     #[test]
     fn an_ipv6_socket_is_told_ipv4_destinations_in_mapped_form() {
         assert_eq!(
-            Reach::Both.wire(at("10.0.0.1:7400")),
+            AddressFamilies::Both.wire(at("10.0.0.1:7400")),
             at("[::ffff:10.0.0.1]:7400")
         );
-        assert_eq!(Reach::Both.wire(at("[::1]:7400")), at("[::1]:7400"));
-        assert_eq!(Reach::V4.wire(at("10.0.0.1:7400")), at("10.0.0.1:7400"));
+        assert_eq!(
+            AddressFamilies::Both.wire(at("[::1]:7400")),
+            at("[::1]:7400")
+        );
+        assert_eq!(
+            AddressFamilies::V4.wire(at("10.0.0.1:7400")),
+            at("10.0.0.1:7400")
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! are reported once a minute for each network that they come from, with the number of the others,
 //! and have places of their own among the events: a flood of them pushes nothing else out.
 
-use crate::seldom::{A_MINUTE, Seldom, network};
+use crate::log_limit::{A_MINUTE, LogLimit, network};
 use doyen_gossip::agreement::Event;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub(crate) struct Audit {
     pub(crate) from: IpAddr,
     /// The request, without secrets and keys.
     pub(crate) what: String,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: AuditOutcome,
 }
 
 /// What came of it.
@@ -37,7 +37,7 @@ pub(crate) struct Audit {
     not(any(feature = "http", feature = "resp")),
     expect(dead_code, reason = "only these interfaces are audited")
 )]
-pub(crate) enum Outcome {
+pub(crate) enum AuditOutcome {
     /// It is done.
     Done,
     /// It was allowed, and failed for this reason.
@@ -46,7 +46,7 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for AuditOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("done"),
@@ -58,12 +58,12 @@ impl fmt::Display for Outcome {
 
 /// The lines about refused attempts that are due.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(BTreeMap<IpAddr, (Instant, Seldom)>);
+pub(crate) struct Refusals(BTreeMap<IpAddr, (Instant, LogLimit)>);
 
 impl Refusals {
     /// The event to tell of an audit; `None` if it is merged with a later one.
     pub(crate) fn event(&mut self, now: Instant, audit: &Audit) -> Option<Event> {
-        let refused = matches!(audit.outcome, Outcome::Refused(_));
+        let refused = matches!(audit.outcome, AuditOutcome::Refused(_));
         let others = if refused {
             self.due(now, audit.from)?
         } else {
@@ -87,11 +87,11 @@ impl Refusals {
             let oldest = oldest.map(|(from, _)| *from);
             oldest.and_then(|oldest| self.0.remove(&oldest));
         }
-        let (at, seldom) = self
+        let (at, log_limit) = self
             .0
             .entry(from)
-            .or_insert_with(|| (now, Seldom::new(A_MINUTE)));
-        let left_out = seldom.happened(now)?;
+            .or_insert_with(|| (now, LogLimit::new(A_MINUTE)));
+        let left_out = log_limit.happened(now)?;
         *at = now;
         Some(left_out.count())
     }
@@ -118,7 +118,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    fn audit(from: u32, outcome: Outcome) -> Audit {
+    fn audit(from: u32, outcome: AuditOutcome) -> Audit {
         Audit {
             who: "token ci".into(),
             interface: "http",
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn refused_attempts_of_a_network_are_told_once_a_minute_and_changes_always() {
         let (mut refusals, begin) = (Refusals::default(), Instant::now());
-        let no = || Outcome::Refused("no token".into());
+        let no = || AuditOutcome::Refused("no token".into());
         let mut others = |after: u64, audit: &Audit| {
             let event = refusals.event(begin + Duration::from_secs(after), audit)?;
             let Event::Audit { others, .. } = event else {
@@ -144,8 +144,11 @@ mod tests {
             assert_eq!(others(1, &audit(1, no())), None);
         }
         assert_eq!(others(1, &audit(2, no())), Some(0), "another network");
-        assert_eq!(others(1, &audit(1, Outcome::Done)), Some(0));
-        assert_eq!(others(1, &audit(1, Outcome::Failed("409".into()))), Some(0));
+        assert_eq!(others(1, &audit(1, AuditOutcome::Done)), Some(0));
+        assert_eq!(
+            others(1, &audit(1, AuditOutcome::Failed("409".into()))),
+            Some(0)
+        );
         assert_eq!(others(61, &audit(1, no())), Some(7));
     }
 
@@ -153,7 +156,7 @@ mod tests {
     fn networks_that_are_told_apart_are_bounded() {
         let (mut refusals, now) = (Refusals::default(), Instant::now());
         for n in 0..10_000 {
-            let audit = audit(n, Outcome::Refused("no token".into()));
+            let audit = audit(n, AuditOutcome::Refused("no token".into()));
             assert!(refusals.event(now, &audit).is_some());
         }
         assert_eq!(refusals.0.len(), NETWORKS_MAX);

@@ -45,7 +45,7 @@ pub use resp::RespConfig;
 pub use trust::{PortTls, Trust};
 
 pub use crate::net::identity::PemFiles;
-use crate::net::identity::secret::Role as TrustRole;
+use crate::net::identity::secret::SecretRole as TrustRole;
 pub use crate::net::identity::secret::{Line, Secrets};
 use doyen_placement::level::LEVELS;
 use doyen_placement::rule::VALUE_BYTES_MAX;

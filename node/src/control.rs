@@ -36,7 +36,7 @@ use doyen_gossip::agreement::{
     AdminReply, AdminRequest, InSyncRequest, Oversight, Status, VotersGone,
 };
 use doyen_placement::loads::Report;
-use doyen_placement::planner::{Pace, may_receive};
+use doyen_placement::planner::{HandOverUrgency, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::collections::BTreeMap;
 use std::net::UdpSocket;
@@ -104,13 +104,13 @@ pub enum Upcall {
         /// Receives the answer.
         answer: oneshot::Sender<AdminReply>,
     },
-    /// A client of a front door changed something, or tried to.
+    /// A client of a front end changed something, or tried to.
     #[cfg_attr(
         not(feature = "resp"),
-        allow(dead_code, reason = "this build has no front door that asks")
+        allow(dead_code, reason = "this build has no front end that asks")
     )]
     Audit(Audit),
-    /// A client of a front door wants something that takes time.
+    /// A client of a front end wants something that takes time.
     Errand {
         /// What it wants.
         errand: Errand,
@@ -119,10 +119,10 @@ pub enum Upcall {
     },
 }
 
-/// What a front door does not do itself, because it takes time.
+/// What a front end does not do itself, because it takes time.
 #[cfg_attr(
     not(feature = "resp"),
-    allow(dead_code, reason = "this build has no front door that asks")
+    allow(dead_code, reason = "this build has no front end that asks")
 )]
 pub enum Errand {
     /// A change of the cluster.
@@ -233,7 +233,7 @@ enum Command {
     Prove(oneshot::Sender<Vec<MemberId>>),
     Loads(oneshot::Sender<Loads>),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
-    HandOver(Pace, oneshot::Sender<()>),
+    HandOver(HandOverUrgency, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
 }
 
@@ -386,7 +386,7 @@ impl ControlHandle {
     ///
     /// # Errors
     /// The control thread has ended.
-    pub async fn hand_over(&self, pace: Pace) -> Result<(), ControlClosed> {
+    pub async fn hand_over(&self, pace: HandOverUrgency) -> Result<(), ControlClosed> {
         self.ask(|answer| Command::HandOver(pace, answer)).await
     }
 

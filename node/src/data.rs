@@ -1,4 +1,4 @@
-//! The data threads. Each is one loop that drives a shard, a data network and a front door.
+//! The data threads. Each is one loop that drives a shard, a data network and a front end.
 //!
 //! Everything that an operation needs on this node happens on the one thread that has its
 //! partition. Other threads hand over in batches and wait for answers. If there are several data
@@ -7,7 +7,7 @@
 
 pub(crate) mod context;
 mod core;
-pub(crate) mod door;
+pub(crate) mod front_end;
 mod group;
 mod inbox;
 mod keeper;
@@ -26,7 +26,7 @@ mod turns;
 mod waiters;
 mod watching;
 
-use self::door::Opener;
+use self::front_end::Opener;
 use self::group::ThreadGroup;
 use self::inbox::{Ask, Asked, Attended, Inbox};
 use self::keeper::Keeper;
@@ -40,8 +40,8 @@ use crate::control::shared::Shared;
 use crate::hooks::Hooks;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
-use doyen_engine::op::{Failure, Operation, Outcome, PartitionOperation, Transaction, Work};
-use doyen_engine::{Bookmark, Filter, Keys, Limits, Maps};
+use doyen_engine::op::{Failure, Operation, OperationBatch, Outcome, PartitionOperation, Work};
+use doyen_engine::{Bookmark, Filter, KeyFilter, Limits, Maps};
 #[cfg(feature = "http")]
 use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
 use doyen_gossip::Time;
@@ -111,9 +111,9 @@ pub struct DataStartError(#[from] io::Error);
 pub struct DataStats {
     /// Counters of the shard.
     pub shard: doyen_engine::Stats,
-    /// What the front door counted since the start.
-    pub door: DoorCounters,
-    /// Clients that are connected to the front door.
+    /// What the front end counted since the start.
+    pub front: FrontEndCounters,
+    /// Clients that are connected to the front end.
     pub connections: u64,
     /// The limit on RESP connections of the node.
     pub connections_max: u64,
@@ -138,9 +138,9 @@ pub struct DataStats {
     pub clients: u64,
 }
 
-/// What the front door of a thread counts of its clients.
+/// What the front end of a thread counts of its clients.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DoorCounters {
+pub struct FrontEndCounters {
     /// Clients that it accepted.
     pub connections: u64,
     /// Clients that it refused because too many were connected.
@@ -152,7 +152,7 @@ pub struct DoorCounters {
     pub commands: u64,
     /// Commands that were answered with an error.
     pub errors: u64,
-    /// Clients that did not speak the protocol of the front door.
+    /// Clients that did not speak the protocol of the front end.
     pub protocol_errors: u64,
     /// Bytes received from clients.
     pub input_bytes: u64,
@@ -172,7 +172,7 @@ pub struct DoorCounters {
     pub denied: [u64; 3],
 }
 
-impl DoorCounters {
+impl FrontEndCounters {
     /// Each counter, made of this one and of another.
     #[must_use]
     pub fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
@@ -199,7 +199,7 @@ impl DataStats {
     /// Adds the counters of another thread of the node.
     fn add(&mut self, other: &Self) {
         self.shard.add(&other.shard);
-        self.door = self.door.with(&other.door, u64::saturating_add);
+        self.front = self.front.with(&other.front, u64::saturating_add);
         self.connections += other.connections;
         self.connections_max = self.connections_max.max(other.connections_max);
         self.malformed_links += other.malformed_links;
@@ -263,7 +263,7 @@ impl Drop for Desks {
 }
 
 #[derive(Debug)]
-enum Message {
+enum DataMessage {
     Stats(oneshot::Sender<DataStats>),
     LongestPass(oneshot::Sender<Longest>),
     Drain(oneshot::Sender<()>),
@@ -275,7 +275,7 @@ enum Message {
         answer: oneshot::Sender<Result<MapEntry, String>>,
     },
     /// For a client: asks for the reasons why its seeds refused it.
-    Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::Failure)>>),
+    Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::DialFailure)>>),
     /// For a client: the seeds from now on.
     Seeds(Vec<SocketAddr>),
     /// A caller subscribes to changes.
@@ -290,8 +290,8 @@ enum Message {
     /// Asks for keys that were written since.
     #[cfg(feature = "http")]
     KeysSince(KeysWanted, oneshot::Sender<Option<KeysPage>>),
-    /// From the door of another thread.
-    Door(door::DoorMessage),
+    /// From the front end of another thread.
+    FrontEnd(front_end::FrontEndMessage),
     /// From a test: panic, as a broken invariant does.
     #[cfg(test)]
     Panic,
@@ -323,7 +323,7 @@ impl DataHandle {
     /// Runs operations on keys of one partition together.
     pub fn execute_transaction(
         &self,
-        transaction: Transaction,
+        transaction: OperationBatch,
     ) -> impl Future<Output = Outcome> + Send + use<> {
         let first = transaction.keys().next();
         let inbox = self.inbox_of(|| {
@@ -404,7 +404,7 @@ impl DataHandle {
         confirms: Option<Duration>,
     ) -> impl Future<Output = Result<Stream, Failure>> + Send + use<> {
         let inbox = self.inbox_of(|| match (filter.maps, &filter.keys) {
-            (Maps::One(map), Keys::One(key)) => {
+            (Maps::One(map), KeyFilter::One(key)) => {
                 self.0.shared.partition_of(filter.keyspace, map, key)
             }
             _ => None,
@@ -430,14 +430,14 @@ impl DataHandle {
     }
 
     /// Asks the first thread. `None`: it has ended.
-    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Option<T> {
+    async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> DataMessage) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         self.0.inboxes[0].tell(message(answer));
         answered.await.ok()
     }
 
     /// Asks all threads.
-    async fn ask_all<T>(&self, message: impl Fn(oneshot::Sender<T>) -> Message) -> Vec<T> {
+    async fn ask_all<T>(&self, message: impl Fn(oneshot::Sender<T>) -> DataMessage) -> Vec<T> {
         let asked = self.0.inboxes.iter().map(|inbox| {
             let (answer, answered) = oneshot::channel();
             inbox.tell(message(answer));
@@ -453,7 +453,7 @@ impl DataHandle {
     /// Counters and gauges of all threads; all zero once they have ended.
     pub async fn stats(&self) -> DataStats {
         let mut total = DataStats::default();
-        self.ask_all(Message::Stats)
+        self.ask_all(DataMessage::Stats)
             .await
             .iter()
             .for_each(|stats| total.add(stats));
@@ -463,7 +463,7 @@ impl DataHandle {
     /// The longest passes of any thread's loop since this was last asked; zero once the threads
     /// have ended.
     pub async fn longest_pass(&self) -> Longest {
-        self.ask_all(Message::LongestPass)
+        self.ask_all(DataMessage::LongestPass)
             .await
             .into_iter()
             .fold(Longest::default(), Longest::max)
@@ -473,19 +473,19 @@ impl DataHandle {
     /// in order. Returns when that is done.
     pub async fn drain(&self) {
         // A missing answer means that the thread has ended, and its connections with it.
-        self.ask_all(Message::Drain).await;
+        self.ask_all(DataMessage::Drain).await;
     }
 
     /// For a client: asks a member for a map that is as it is wanted. `None`: no member is
     /// connected.
     pub(crate) async fn map(&self, wanted: WantedMap) -> Option<Result<MapEntry, String>> {
-        self.ask(|answer| Message::Map { wanted, answer }).await
+        self.ask(|answer| DataMessage::Map { wanted, answer }).await
     }
 
     /// What was committed since the last recovery, by partition.
     #[cfg(feature = "http")]
     pub(crate) async fn since_recovery(&self) -> Vec<SinceRecovery> {
-        let of_threads = self.ask_all(Message::SinceRecovery).await;
+        let of_threads = self.ask_all(DataMessage::SinceRecovery).await;
         of_threads.into_iter().flatten().collect()
     }
 
@@ -495,18 +495,18 @@ impl DataHandle {
     pub(crate) async fn keys_since(&self, wanted: KeysWanted) -> Option<KeysPage> {
         let (answer, answered) = oneshot::channel();
         let inbox = self.inbox_of(|| Some(wanted.at.partition));
-        inbox.tell(Message::KeysSince(wanted, answer));
+        inbox.tell(DataMessage::KeysSince(wanted, answer));
         answered.await.ok().flatten()
     }
 
     /// For a client: the seeds that refused it, and why.
-    pub(crate) async fn refusals(&self) -> Vec<(SocketAddr, endpoint::Failure)> {
-        self.ask(Message::Refusals).await.unwrap_or_default()
+    pub(crate) async fn refusals(&self) -> Vec<(SocketAddr, endpoint::DialFailure)> {
+        self.ask(DataMessage::Refusals).await.unwrap_or_default()
     }
 
     /// For a client: sets the seeds.
     pub(crate) fn set_seeds(&self, addresses: Vec<SocketAddr>) {
-        self.0.inboxes[0].tell(Message::Seeds(addresses));
+        self.0.inboxes[0].tell(DataMessage::Seeds(addresses));
     }
 
     /// Whether one of the threads has ended. Its data is gone, and this node serves nothing any
@@ -519,7 +519,7 @@ impl DataHandle {
     /// One of the threads panics.
     #[cfg(test)]
     pub(crate) fn panic(&self, thread: usize) {
-        self.0.inboxes[thread].tell(Message::Panic);
+        self.0.inboxes[thread].tell(DataMessage::Panic);
     }
 
     /// Runs a task on a thread of the node, which goes on while the program blocks its runtime. It
@@ -541,13 +541,13 @@ impl DataHandle {
     }
 }
 
-/// Starts the data threads, each with one of these doors.
+/// Starts the data threads, each with one of these front ends.
 ///
 /// # Errors
 /// A socket cannot be used, or the system refuses a thread. No thread runs then.
 pub(crate) fn start<O: Opener>(
     options: DataOptions,
-    doors: Vec<O>,
+    fronts: Vec<O>,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
 ) -> Result<(Data, DataHandle), DataStartError> {
@@ -566,7 +566,7 @@ pub(crate) fn start<O: Opener>(
         .ok()
         .filter(|n| (1..=THREADS_MAX).contains(n));
     let count = count.ok_or_else(|| io::Error::other("there are 1 to 16 data threads"))?;
-    debug_assert_eq!(doors.len(), sockets.len(), "each thread has a door");
+    debug_assert_eq!(fronts.len(), sockets.len(), "each thread has a front end");
     let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
     for _ in 0..count {
         let poll = mio::Poll::new()?;
@@ -594,8 +594,8 @@ pub(crate) fn start<O: Opener>(
     };
     let limits = limits.shared_by(count);
     let siblings = Siblings::of(me, count);
-    let each = polls.into_iter().zip(sockets).zip(doors).zip(siblings);
-    for (number, (((poll, data_socket), door), siblings)) in (0..).zip(each) {
+    let each = polls.into_iter().zip(sockets).zip(fronts).zip(siblings);
+    for (number, (((poll, data_socket), front), siblings)) in (0..).zip(each) {
         let options = ThreadOptions {
             me: me.thread(number),
             limits: limits.clone(),
@@ -608,7 +608,7 @@ pub(crate) fn start<O: Opener>(
             group: group.clone(),
             hooks: hooks.clone(),
         };
-        match start_one(poll, options, door, shared.clone(), upcalls.clone()) {
+        match start_one(poll, options, front, shared.clone(), upcalls.clone()) {
             Ok(thread) => data.threads.push(thread),
             Err(why) => {
                 handle.stop();
@@ -623,7 +623,7 @@ pub(crate) fn start<O: Opener>(
 fn start_one(
     poll: mio::Poll,
     options: ThreadOptions,
-    door: impl Opener,
+    front: impl Opener,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
 ) -> io::Result<JoinHandle<()>> {
@@ -643,7 +643,7 @@ fn start_one(
             .filter(|other| *other != number)
             .map(|other| options.group.inbox(other).clone());
         let attended = Attended::new(inbox.clone(), others.collect(), upcalls.clone());
-        match Reactor::new(poll, inbox, options, door, shared, upcalls) {
+        match Reactor::new(poll, inbox, options, front, shared, upcalls) {
             Ok(mut reactor) => {
                 // The thread that started this one waits for this.
                 let _ = started.send(Ok(()));

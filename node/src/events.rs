@@ -1,8 +1,8 @@
 //! Events that this node has learned of. The last ones are kept, and each reader goes through them
 //! at its own pace: one that is too slow hears how many it has missed.
 
-use crate::advice;
 use crate::audit::{Audit, Refusals};
+use crate::remedy;
 use crate::waking;
 use doyen_gossip::agreement::{Event, Severity};
 use serde::Serialize;
@@ -89,7 +89,7 @@ impl EventLog {
 
     /// Adds an event.
     pub(crate) fn push(&self, event: Event) {
-        let text = advice::event_text(&event);
+        let text = remedy::event_text(&event);
         let mut kept = self.kept();
         let (list, most) = match &event {
             Event::Moved { .. } if event.severity() == Severity::Info => {
@@ -383,7 +383,7 @@ mod tests {
     /// Strangers can cause as many refused attempts as they like, from many networks.
     #[test]
     fn refused_attempts_push_no_other_event_out() {
-        use crate::audit::Outcome;
+        use crate::audit::AuditOutcome;
         let log = EventLog::new();
         let audit = |from: u32, outcome| Audit {
             who: "a caller without a token".into(),
@@ -393,10 +393,10 @@ mod tests {
             outcome,
         };
         log.push(Event::note("before"));
-        log.audit(&audit(0, Outcome::Done));
+        log.audit(&audit(0, AuditOutcome::Done));
         for from in 0..10_000 {
-            log.audit(&audit(from, Outcome::Refused("no token".into())));
-            log.audit(&audit(from, Outcome::Refused("no token".into())));
+            log.audit(&audit(from, AuditOutcome::Refused("no token".into())));
+            log.audit(&audit(from, AuditOutcome::Refused("no token".into())));
         }
         let kept = log.since(0);
         assert_eq!(kept.len(), 2 + REFUSALS_MAX);

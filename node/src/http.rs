@@ -90,7 +90,7 @@ struct HttpState {
     data: DataHandle,
     identity: Arc<Identity>,
     credentials: Credentials,
-    guesses: guard::Guard,
+    throttle: guard::Guard,
     guarded: bool,
     hosts: Vec<String>,
     metrics: Arc<Metrics>,
@@ -141,7 +141,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         data: options.data,
         identity: options.identity,
         credentials: options.credentials,
-        guesses: guard::Guard::new(),
+        throttle: guard::Guard::new(),
         guarded: options.guarded,
         hosts: options.hosts,
         metrics: options.metrics,
@@ -151,7 +151,7 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
     let listener = options.listener;
     let router = routes::router(state.clone());
     let run = async move {
-        match listener::Bounded::new(listener, options.tls) {
+        match listener::BoundedListener::new(listener, options.tls) {
             Ok(listener) => listener.serve(router, stopped).await,
             Err(e) => tracing::error!("HTTP cannot be served: {e}"),
         }

@@ -76,7 +76,6 @@
 
 mod address;
 pub mod admin;
-mod advice;
 mod audit;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -113,8 +112,6 @@ mod error;
 mod events;
 pub mod facade;
 mod files;
-#[cfg(any(feature = "http", feature = "resp"))]
-mod guesses;
 mod hex;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
@@ -138,6 +135,9 @@ pub mod http;
 )]
 mod http;
 mod key_events;
+mod log_limit;
+#[cfg(any(feature = "http", feature = "resp"))]
+mod login_throttle;
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -152,6 +152,7 @@ pub mod net;
 )]
 mod net;
 mod node;
+mod remedy;
 pub mod report;
 #[cfg(all(feature = "resp", feature = "internals"))]
 #[doc(hidden)]
@@ -163,7 +164,6 @@ pub mod resp;
     reason = "the program doyen and our tests use the rest"
 )]
 mod resp;
-mod seldom;
 mod sync;
 #[cfg(feature = "testkit-local")]
 pub mod testkit;

@@ -370,22 +370,22 @@ const COUNTERS: &[MetricRow<SeenKeyspaces, u64>] = &[
         .is(|s| s.data.shard.ranges),
     metric("doyen_resp_commands_total")
         .about("RESP commands answered")
-        .is(|s| s.data.door.commands),
+        .is(|s| s.data.front.commands),
     metric("doyen_resp_command_errors_total")
         .about("RESP commands answered with an error")
-        .is(|s| s.data.door.errors),
+        .is(|s| s.data.front.errors),
     metric("doyen_resp_protocol_errors_total")
         .about("RESP connections closed because of invalid bytes")
-        .is(|s| s.data.door.protocol_errors),
+        .is(|s| s.data.front.protocol_errors),
     metric("doyen_resp_connections_accepted_total")
         .about("RESP connections accepted")
-        .is(|s| s.data.door.connections),
+        .is(|s| s.data.front.connections),
     metric("doyen_resp_connections_rejected_total")
         .about("RESP connections refused because too many were open")
-        .is(|s| s.data.door.connections_rejected),
+        .is(|s| s.data.front.connections_rejected),
     metric("doyen_resp_connections_expelled_total")
         .about("RESP connections closed because they held much memory and made no progress")
-        .is(|s| s.data.door.connections_expelled),
+        .is(|s| s.data.front.connections_expelled),
     metric("doyen_resp_subscribers_expelled_total")
         .about("RESP connections closed because too many messages of channels waited for them")
         .is(|s| s.data.subscribers_expelled),
@@ -394,7 +394,7 @@ const COUNTERS: &[MetricRow<SeenKeyspaces, u64>] = &[
             "RESP connections without subscriptions closed because too much output waited for \
              them",
         )
-        .is(|s| s.data.door.output_limited),
+        .is(|s| s.data.front.output_limited),
     metric("doyen_messages_published_total")
         .about("Messages of channels that data threads with subscribers took")
         .is(|s| s.data.shard.published),
@@ -409,12 +409,12 @@ const COUNTERS: &[MetricRow<SeenKeyspaces, u64>] = &[
         .is(|s| s.data.key_messages_lost),
     metric("doyen_resp_auth_failures_total")
         .about("Wrong passwords of RESP clients")
-        .is(|s| s.data.door.auth_failures),
+        .is(|s| s.data.front.auth_failures),
     metric("doyen_resp_strangers_ended_total")
         .about(
             "RESP connections that had not authenticated and were closed to make room for others",
         )
-        .is(|s| s.data.door.strangers_ended),
+        .is(|s| s.data.front.strangers_ended),
     metric("doyen_http_auth_failures_total")
         .about("Wrong tokens of HTTP clients")
         .is(|s| s.http_auth_failures),
@@ -675,8 +675,8 @@ fn count(seen: &SeenKeyspaces, control: &Counted, commits: &[f64]) {
             metrics::counter!(row.name).absolute(value(seen));
         }
     }
-    let door = &seen.data.door;
-    for (why, times) in [("auth", door.auth_timeouts), ("idle", door.idle_timeouts)] {
+    let front = &seen.data.front;
+    for (why, times) in [("auth", front.auth_timeouts), ("idle", front.idle_timeouts)] {
         metrics::counter!("doyen_resp_connections_timed_out_total", "why" => why).absolute(times);
     }
     for (kind, name) in TrafficKind::ALL {

@@ -5,7 +5,7 @@
 //!                       └─ hints: chitchat over peers; probe: ECONNREFUSED
 //!   data thread ── links: operations, copies            (--data)
 //!                    └─ driver: QUIC without tasks
-//!                    └─ detour: datagrams carried by a third member
+//!                    └─ relay: datagrams carried by a third member
 //!      both: identity (who may talk), endpoint (how), places (how many may begin at once),
 //!            hello (who a peer is, and its version)
 //! ```
@@ -13,6 +13,7 @@
 //! A connection may not be used until its hello is done. From then on, everything that arrives on
 //! it comes from that peer.
 
+pub mod accept_limit;
 pub mod endpoint;
 pub mod envelope;
 pub mod hello;
@@ -20,15 +21,14 @@ pub mod hints;
 pub mod identity;
 pub mod links;
 pub mod peers;
-pub mod places;
 pub mod probe;
 pub mod traffic;
 
 mod backoff;
-pub mod detour;
 mod driver;
 pub(crate) mod grow;
 pub(crate) mod keepalive;
 pub(crate) mod notice;
+pub mod relay;
 pub mod sending;
 mod socket;

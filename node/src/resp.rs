@@ -1,4 +1,4 @@
-//! The front door for Redis clients: RESP2 and RESP3.
+//! The front end for Redis clients: RESP2 and RESP3.
 //!
 //! ```text
 //!   bytes ──frame──> arguments ──command──> Request ──session──> operations of the shard,
@@ -6,8 +6,8 @@
 //!   bytes <──encode── replies, in order <──session── outcomes, in any order
 //! ```
 //!
-//! Each data thread has such a door (`data::door`): its sockets are in `server`, and what its
-//! clients share is in `door`. What the doors of all threads of a node share is in `common`.
+//! Each data thread has such a front end (`data::front`): its sockets are in `server`, and what its
+//! clients share is in `front`. What the front ends of all threads of a node share is in `common`.
 
 pub mod acl;
 pub(crate) mod budget;
@@ -18,9 +18,9 @@ mod common;
 pub mod counts;
 pub mod databases;
 pub mod describe;
-pub(crate) mod door;
 pub mod encode;
 pub mod frame;
+pub(crate) mod front_end;
 pub mod info;
 mod monitor;
 mod notices;
@@ -39,8 +39,8 @@ mod thread;
 pub mod totals;
 mod usage;
 
-/// A data thread whose front door is RESP.
-pub(crate) type RespContext = crate::data::context::Context<door::Resp>;
+/// A data thread whose front end is RESP.
+pub(crate) type RespContext = crate::data::context::DataContext<front_end::Resp>;
 
 #[cfg(test)]
 mod tests;

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::node::Node;
 use bytes::Bytes;
 use doyen_engine::op::{Action, Operation, Outcome};
-use doyen_engine::sync::Unanswered;
+use doyen_engine::sync::UnansweredReason;
 use doyen_placement::{KeyspaceId, MapId};
 use tokio::time::Instant;
 
@@ -103,9 +103,9 @@ impl LockPlace {
 }
 
 /// The error of an answer.
-fn refused(why: Unanswered) -> Error {
+fn refused(why: UnansweredReason) -> Error {
     match why {
-        Unanswered::Failed(failure) => Error::of_write(failure),
-        Unanswered::Foreign => Error::Unexpected(why.to_string()),
+        UnansweredReason::Failed(failure) => Error::of_write(failure),
+        UnansweredReason::Foreign => Error::Unexpected(why.to_string()),
     }
 }

@@ -2,7 +2,7 @@
 //! allow.
 //!
 //! The table has them, so that all members have them at once, and a newcomer with its first table.
-//! What the rules of users mean, only the front door knows: here, they are a line of text. Of a
+//! What the rules of users mean, only the front end knows: here, they are a line of text. Of a
 //! token, the table has only the hash.
 
 use crate::table::Invalid;
@@ -33,7 +33,7 @@ pub const WEIGHTS_MAX: usize = 1024;
 
 /// Who may do what.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Access {
+pub struct AccessSettings {
     /// The users of Redis clients, in order of name.
     pub users: Vec<AccessUser>,
     /// The tokens of HTTP, in order of name.
@@ -58,7 +58,7 @@ pub struct AccessToken {
     /// Its name, as [`may_be_token`] takes it.
     pub name: String,
     /// What it opens.
-    pub grant: Grant,
+    pub grant: TokenGrant,
 }
 
 /// A weight that is allowed for members of a name, however much the others' weights are below it.
@@ -72,7 +72,7 @@ pub struct AccessWeight {
 
 /// What a token opens, and how it is recognized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Grant {
+pub struct TokenGrant {
     /// What its holder may do.
     pub role: TokenRole,
     /// The SHA-256 of the token.
@@ -149,7 +149,7 @@ pub struct EntryChange<N, V> {
 /// A change of one user: its rules.
 pub type UserChange = EntryChange<Box<[u8]>, Box<[u8]>>;
 /// A change of one token: what it opens.
-pub type TokenChange = EntryChange<String, Grant>;
+pub type TokenChange = EntryChange<String, TokenGrant>;
 /// A change of one weight that is allowed for members of a name.
 pub type WeightChange = EntryChange<String, u32>;
 
@@ -163,15 +163,15 @@ pub(crate) struct AccessDelta {
 
 /// The difference of two lists that are in order of name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(bound = "E: Entry")]
-struct ListDelta<E: Entry> {
+#[serde(bound = "E: AccessEntry")]
+struct ListDelta<E: AccessEntry> {
     gone: Vec<E::Name>,
     /// New or changed entries.
     put: Vec<E>,
 }
 
 /// An entry of a list that is in order of name.
-trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
+trait AccessEntry: Clone + PartialEq + Serialize + DeserializeOwned {
     type Name: Ord + Clone + Serialize + DeserializeOwned + fmt::Debug + AsRef<[u8]>;
     type Value: Clone + PartialEq;
 
@@ -183,7 +183,7 @@ trait Entry: Clone + PartialEq + Serialize + DeserializeOwned {
     fn value(&self) -> &Self::Value;
 }
 
-impl Entry for AccessUser {
+impl AccessEntry for AccessUser {
     type Name = Box<[u8]>;
     type Value = Box<[u8]>;
 
@@ -202,13 +202,13 @@ impl Entry for AccessUser {
     }
 }
 
-impl Entry for AccessToken {
+impl AccessEntry for AccessToken {
     type Name = String;
-    type Value = Grant;
+    type Value = TokenGrant;
 
     const WHAT: &'static str = "token";
 
-    fn new(name: String, grant: Grant) -> Self {
+    fn new(name: String, grant: TokenGrant) -> Self {
         Self { name, grant }
     }
 
@@ -216,12 +216,12 @@ impl Entry for AccessToken {
         &self.name
     }
 
-    fn value(&self) -> &Grant {
+    fn value(&self) -> &TokenGrant {
         &self.grant
     }
 }
 
-impl Entry for AccessWeight {
+impl AccessEntry for AccessWeight {
     type Name = String;
     type Value = u32;
 
@@ -241,7 +241,7 @@ impl Entry for AccessWeight {
 }
 
 /// What the entry of this name has.
-fn find<'a, E: Entry, N: Ord + ?Sized>(entries: &'a [E], name: &N) -> Option<&'a E::Value>
+fn find<'a, E: AccessEntry, N: Ord + ?Sized>(entries: &'a [E], name: &N) -> Option<&'a E::Value>
 where
     E::Name: Borrow<N>,
 {
@@ -250,7 +250,7 @@ where
 }
 
 /// Whether a list is as these changes make it.
-fn has<E: Entry>(entries: &[E], changes: &[EntryChange<E::Name, E::Value>]) -> bool {
+fn has<E: AccessEntry>(entries: &[E], changes: &[EntryChange<E::Name, E::Value>]) -> bool {
     let has = |change: &EntryChange<_, _>| find(entries, &change.name) == change.after.as_ref();
     changes.iter().all(has)
 }
@@ -259,7 +259,7 @@ fn has<E: Entry>(entries: &[E], changes: &[EntryChange<E::Name, E::Value>]) -> b
 ///
 /// # Errors
 /// What is not as it is said to be before, and its name.
-fn changed<E: Entry>(
+fn changed<E: AccessEntry>(
     entries: &[E],
     changes: &[EntryChange<E::Name, E::Value>],
 ) -> Result<Vec<E>, (&'static str, String)> {
@@ -286,7 +286,7 @@ fn changed<E: Entry>(
         .collect())
 }
 
-impl Access {
+impl AccessSettings {
     /// These users, in order of name, and nothing else.
     #[must_use]
     pub fn of_users(users: Vec<AccessUser>) -> Self {
@@ -304,7 +304,7 @@ impl Access {
 
     /// What the token of this name opens.
     #[must_use]
-    pub fn grant(&self, name: &str) -> Option<Grant> {
+    pub fn grant(&self, name: &str) -> Option<TokenGrant> {
         find(&self.tokens, name).copied()
     }
 
@@ -445,7 +445,7 @@ pub fn may_be_token(name: &str) -> bool {
 }
 
 impl AccessDelta {
-    pub(crate) fn between(old: &Access, new: &Access) -> Self {
+    pub(crate) fn between(old: &AccessSettings, new: &AccessSettings) -> Self {
         Self {
             users: ListDelta::between(&old.users, &new.users),
             tokens: ListDelta::between(&old.tokens, &new.tokens),
@@ -457,8 +457,8 @@ impl AccessDelta {
         self.users.is_nothing() && self.tokens.is_nothing() && self.weights.is_nothing()
     }
 
-    pub(crate) fn apply(&self, old: &Access) -> Access {
-        Access {
+    pub(crate) fn apply(&self, old: &AccessSettings) -> AccessSettings {
+        AccessSettings {
             users: self.users.apply(&old.users),
             tokens: self.tokens.apply(&old.tokens),
             weights: self.weights.apply(&old.weights),
@@ -466,7 +466,7 @@ impl AccessDelta {
     }
 }
 
-impl<E: Entry> Default for ListDelta<E> {
+impl<E: AccessEntry> Default for ListDelta<E> {
     fn default() -> Self {
         Self {
             gone: Vec::new(),
@@ -475,11 +475,11 @@ impl<E: Entry> Default for ListDelta<E> {
     }
 }
 
-impl<E: Entry> ListDelta<E> {
+impl<E: AccessEntry> ListDelta<E> {
     fn between(old: &[E], new: &[E]) -> Self {
         let known: BTreeMap<_, _> = old.iter().map(|entry| (entry.name(), entry)).collect();
-        let kept: BTreeSet<_> = new.iter().map(Entry::name).collect();
-        let gone = old.iter().map(Entry::name);
+        let kept: BTreeSet<_> = new.iter().map(AccessEntry::name).collect();
+        let gone = old.iter().map(AccessEntry::name);
         let put = new.iter();
         Self {
             gone: gone.filter(|name| !kept.contains(name)).cloned().collect(),

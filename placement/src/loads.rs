@@ -17,7 +17,7 @@ mod sample;
 mod window;
 
 pub use ledger::Loads;
-pub use meter::{Counters, Meter, Rates, Rounding};
+pub use meter::{LoadCounters, Meter, Rates, Rounding};
 pub use progress::{CopyPhase, PROGRESS_MAX, Progress};
 pub use report::{REPORT_BYTES_MAX, Report, Reporter};
 pub use sample::{KEY_BYTES_MAX, Sample, Skew};

@@ -30,7 +30,6 @@ mod change_in_sync;
 mod drain;
 mod due;
 mod edit;
-mod elders;
 mod first;
 mod gone;
 mod hand_over;
@@ -48,21 +47,21 @@ mod ring;
 mod stop;
 mod surplus;
 mod unmet;
+mod voters;
 mod weights;
 
 pub use access::{NotGranted, change_access, tell_of_keys};
 pub use admit::admit;
 pub use adopt::adopt;
-pub use advance::{MoveLimits, Waits, advance};
+pub use advance::{MoveFacts, MoveLimits, advance};
 pub use apply::{NotApplied, apply};
 pub use assign::assign;
 pub use balance::{BalanceChange, NotCancelled, at_minute, balance, call_off, cancel, schedule};
 pub use change_in_sync::{InSyncChange, InSyncRequest, change_in_sync};
 pub use drain::{NotDrained, drain, fill, leaving, named, refill};
-pub use elders::elders;
 pub use first::first;
 pub use gone::{NotForgotten, forget, note_gone};
-pub use hand_over::{Pace, hand_over};
+pub use hand_over::{HandOverUrgency, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
     DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
@@ -78,6 +77,7 @@ pub use ring::inherit;
 pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
 pub use unmet::{Unmet, Why, rules_unmet};
+pub use voters::choose_voters;
 pub use weights::{TooHeavy, WEIGHT_FACTOR, allow_present, too_heavy};
 
 pub use edit::may_receive;

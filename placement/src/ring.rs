@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A join splits arcs and a leave merges them. All other arcs stay where they are. One concern a
-//! file: [`Walk`] finds the copies, [`Spread`] says which members may hold copies together,
+//! file: [`RingWalk`] finds the copies, [`ArcSpread`] says which members may hold copies together,
 //! [`allocate`] and [`random`] choose a newcomer's tokens, [`depart`] divides the arcs of a leaver,
 //! and [`moves`] says what a change of the ring moves.
 
@@ -27,8 +27,8 @@ use limits::GroupLimits;
 pub use moves::{Move, moves};
 use ownership::fair;
 pub use ownership::{Ownership, ownership};
-pub use spread::Spread;
-pub use walk::Walk;
+pub use spread::ArcSpread;
+pub use walk::RingWalk;
 
 use crate::id::MemberId;
 use crate::token::Token;

@@ -16,7 +16,7 @@ pub use delta::{DeltaError, TableDelta};
 pub use name::NoTableName;
 pub use validate::Invalid;
 
-use crate::access::Access;
+use crate::access::AccessSettings;
 use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
 use crate::hash::Digest;
@@ -81,7 +81,7 @@ pub struct Table {
     /// Number of the next map. The number of a dropped map is not reused.
     pub next_map: MapId,
     /// Who may do what.
-    pub access: Arc<Access>,
+    pub access: Arc<AccessSettings>,
     /// Fields of level 16 and later.
     pub annex: Arc<Annex>,
 }
@@ -466,8 +466,8 @@ impl MapLimits {
         idle_ms: None,
     };
 
-    /// These limits, raised to others where those are higher. A limit that is missing is higher than
-    /// any other, except that a time after which unused entries expire may be added.
+    /// These limits, raised to others where those are higher. A limit that is missing is higher
+    /// than any other, except that a time after which unused entries expire may be added.
     #[must_use]
     pub fn raised_to(self, wanted: Self) -> Self {
         let higher = |now: Option<u64>, wanted: Option<u64>| Some(now?.max(wanted.unwrap_or(0)));
@@ -689,8 +689,8 @@ impl Addresses {
         u8::try_from(self.further.len() + 1).unwrap_or(THREADS_MAX)
     }
 
-    /// Whether only programs on the member's machine reach this port of it: it is on loopback, while
-    /// other members reach the control port from elsewhere.
+    /// Whether only programs on the member's machine reach this port of it: it is on loopback,
+    /// while other members reach the control port from elsewhere.
     #[must_use]
     pub fn on_its_machine_only(&self, port: SocketAddr) -> bool {
         let is_loopback = |at: SocketAddr| at.ip().to_canonical().is_loopback();
@@ -943,9 +943,9 @@ impl Table {
     }
 
     /// Whether this may be the next table after `committed`, or any later one: level, ages and
-    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags, a member its key
-    /// and the table its branches. Every step of the planner satisfies this, so a table that does not was made from another
-    /// one than `committed`.
+    /// epochs only rise, what is assigned stays assigned, a keyspace keeps its tags, a member its
+    /// key and the table its branches. Every step of the planner satisfies this, so a table that
+    /// does not was made from another one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
         let keeps = |before: &Member, now: &Member| {

@@ -27,7 +27,7 @@ pub mod witness;
 pub use doyen::testkit::linear;
 
 use bytes::Bytes;
-use doyen_engine::command::{Arguments, COMMANDS, Request};
+use doyen_engine::command::{Arguments, COMMANDS, ParsedRequest};
 use doyen_engine::op::Action;
 use std::process::ExitCode;
 
@@ -46,7 +46,7 @@ pub(crate) fn action_of_bytes(words: &[&[u8]]) -> Action {
     let args: &dyn Arguments = &words.as_slice();
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
     match request {
-        Ok(Request::One { action, .. }) => action,
+        Ok(ParsedRequest::One { action, .. }) => action,
         other => unreachable!("{words:?} is {other:?}"),
     }
 }

@@ -9,8 +9,9 @@
 //!   moving    what clients notice while copies move
 //!   scale     what a larger cluster costs
 //! ```
-//! All count with a `recorder`, or compare with `stats`. [`children`] starts programs on a processor
-//! of their own; nodes that need none are those of [`crate::cluster`]. `fill` writes keys.
+//! All count with a `recorder`, or compare with `stats`. [`children`] starts programs on a
+//! processor of their own; nodes that need none are those of [`crate::cluster`]. `fill` writes
+//! keys.
 
 pub mod beside;
 pub mod children;

@@ -4,7 +4,7 @@
 //! A lost write, a write that is applied twice and a stale read have no explanation: every value is
 //! written once, and compare-and-swap tells whether it found what it should.
 
-use crate::linear::{Answer, Call, Entry, Verdict, check};
+use crate::linear::{Answer, Call, HistoryEntry, Verdict, check};
 use doyen::{Error, Happened, Map, Node};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -33,7 +33,7 @@ pub struct Tally {
     /// The longest time that an operation took.
     pub longest: Duration,
     /// What was asked and answered, by key.
-    histories: BTreeMap<String, Vec<Entry>>,
+    histories: BTreeMap<String, Vec<HistoryEntry>>,
 }
 
 impl Tally {
@@ -238,7 +238,7 @@ async fn read(
                 .clone()
                 .map_or(Answer::Nil, |value| Answer::Bulk(value.into_bytes()));
             tally.answered += 1;
-            let entry = Entry {
+            let entry = HistoryEntry {
                 client: id,
                 call: Call::Get,
                 called,
@@ -286,7 +286,7 @@ async fn write(
         .histories
         .entry(key.to_owned())
         .or_default()
-        .push(Entry {
+        .push(HistoryEntry {
             client: id,
             call,
             called,

@@ -24,7 +24,7 @@ use std::net::SocketAddr;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[derive(Parser)]
-struct Flags {
+struct ServiceFlags {
     /// Where the service listens
     #[arg(long, default_value = "127.0.0.1:8080")]
     web: SocketAddr,
@@ -36,7 +36,7 @@ type Notes = Map<String, String>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let flags = Flags::parse();
+    let flags = ServiceFlags::parse();
     let (mut terminate, mut interrupt) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,

@@ -37,7 +37,7 @@ const CACHED: Duration = Duration::from_secs(60);
 
 /// What is cached. Any serde type will do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct User {
+struct CachedUser {
     name: String,
     city: String,
 }
@@ -46,7 +46,7 @@ struct User {
 #[derive(Clone)]
 struct Service {
     name: &'static str,
-    users: Map<u64, User>,
+    users: Map<u64, CachedUser>,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -100,7 +100,10 @@ async fn serve(name: &'static str, node: &Node, port: u16) -> anyhow::Result<()>
 }
 
 /// Answers from the cache. If the entry is missing, it comes from the database and is cached.
-async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<Response, Failure> {
+async fn look_up(
+    State(service): State<Service>,
+    Path(id): Path<u64>,
+) -> Result<Response, ServiceFailure> {
     let began = Instant::now();
     let (user, from) = match service.users.get(&id).await? {
         Some(user) => (user, "cache"),
@@ -126,8 +129,8 @@ async fn look_up(State(service): State<Service>, Path(id): Path<u64>) -> Result<
 async fn store(
     State(service): State<Service>,
     Path(id): Path<u64>,
-    Json(user): Json<User>,
-) -> Result<StatusCode, Failure> {
+    Json(user): Json<CachedUser>,
+) -> Result<StatusCode, ServiceFailure> {
     service.users.put(&id, &user).ttl(CACHED).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -135,7 +138,7 @@ async fn store(
 async fn forget(
     State(service): State<Service>,
     Path(id): Path<u64>,
-) -> Result<StatusCode, Failure> {
+) -> Result<StatusCode, ServiceFailure> {
     let was_there = service.users.remove(&id).await?;
     Ok(if was_there {
         StatusCode::NO_CONTENT
@@ -145,24 +148,24 @@ async fn forget(
 }
 
 /// Stands for a real database: right, and slow.
-async fn load_from_database(id: u64) -> User {
+async fn load_from_database(id: u64) -> CachedUser {
     tokio::time::sleep(Duration::from_millis(300)).await;
-    User {
+    CachedUser {
         name: format!("User {id}"),
         city: "London".into(),
     }
 }
 
 /// What a service tells its client when the cache cannot answer.
-struct Failure(Error);
+struct ServiceFailure(Error);
 
-impl From<Error> for Failure {
+impl From<Error> for ServiceFailure {
     fn from(error: Error) -> Self {
         Self(error)
     }
 }
 
-impl IntoResponse for Failure {
+impl IntoResponse for ServiceFailure {
     fn into_response(self) -> Response {
         // The text says whether anything happened, and what to do.
         (StatusCode::SERVICE_UNAVAILABLE, self.0.to_string()).into_response()

@@ -153,14 +153,14 @@ async fn show([north, south]: &[Router; 2]) -> anyhow::Result<()> {
     Ok(())
 }
 
-struct Answer {
+struct ShownAnswer {
     /// Its status and its body.
     told: String,
     /// The cookie that it sets.
     cookie: String,
 }
 
-async fn send(app: &Router, request: Request) -> anyhow::Result<Answer> {
+async fn send(app: &Router, request: Request) -> anyhow::Result<ShownAnswer> {
     let answer = app.clone().oneshot(request).await?;
     let status = answer.status().as_u16();
     let cookie = match answer.headers().get(SET_COOKIE) {
@@ -180,5 +180,5 @@ async fn send(app: &Router, request: Request) -> anyhow::Result<Answer> {
         ),
         Err(_) => format!("{status} {}", String::from_utf8_lossy(&body)),
     };
-    Ok(Answer { told, cookie })
+    Ok(ShownAnswer { told, cookie })
 }

@@ -12,7 +12,7 @@ use doyen_placement::access::AccessChange;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
-    BalanceChange, InSyncRequest, KeyspaceChange, NewKeyspace, Pace, PlannedChanges,
+    BalanceChange, HandOverUrgency, InSyncRequest, KeyspaceChange, NewKeyspace, PlannedChanges,
 };
 use doyen_placement::{
     Addresses, Age, BranchId, ClusterId, Epoch, Keyspace, Loads, Location, MapEntry, MapId,
@@ -419,7 +419,7 @@ pub enum Input {
     Minute(u16),
     /// Leave the cluster in order (rule 10): hand over everything. `Output::HandedOver` answers it.
     /// A second `Leave` with `Pace::AtOnce` ends the wait for copies elsewhere.
-    Leave(Pace),
+    Leave(HandOverUrgency),
     /// After `Output::HandedOver`: give up the membership. `Output::Left` answers it.
     Depart,
     /// The data path heard of a newer committed table: pull it from a voter.

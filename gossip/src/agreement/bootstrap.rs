@@ -10,7 +10,7 @@ use super::api::Output;
 use super::context::{Context, NamedTable};
 use super::event::Event;
 use super::join::REFUSED_MAX;
-use super::problem::{Found, Problem};
+use super::problem::{Problem, SearchFindings};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
@@ -620,7 +620,7 @@ impl Forming {
             .map_or(Duration::ZERO, |since| cx.now.since(since))
             .as_secs();
         let found = match doubt {
-            Doubt::Alone => Found::Nothing {
+            Doubt::Alone => SearchFindings::Nothing {
                 seeds: seeds_of(cx),
                 looked: Some(looked),
             },
@@ -629,7 +629,7 @@ impl Forming {
                     .fresh_peers(cx)
                     .map(|(_, s)| s.member.name.clone())
                     .collect();
-                Found::Elsewhere {
+                SearchFindings::Elsewhere {
                     seed,
                     looked: Some((others, looked)),
                 }
@@ -800,8 +800,8 @@ impl Forming {
         }
         if let Some(until) = self.looks_until(cx) {
             let found = match self.doubt(cx) {
-                Some(Doubt::Indirect(seed)) => Found::Elsewhere { seed, looked: None },
-                Some(Doubt::Alone) | None => Found::Nothing {
+                Some(Doubt::Indirect(seed)) => SearchFindings::Elsewhere { seed, looked: None },
+                Some(Doubt::Alone) | None => SearchFindings::Nothing {
                     seeds: seeds_of(cx),
                     looked: None,
                 },

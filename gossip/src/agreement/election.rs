@@ -7,8 +7,8 @@
 //! ```
 
 use super::context::{Context, earlier};
+use super::election_proof::ElectionProofs;
 use super::event::Event;
-use super::mandate::Mandates;
 use super::pings::Pings;
 use super::problem::{MissingVoter, Problem};
 use super::publication::Leader;
@@ -16,7 +16,7 @@ use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::signing::Signature;
 use crate::time::Time;
-use crate::wire::{Ballot, BallotAnswer, Message, Pulse};
+use crate::wire::{Ballot, BallotAnswer, Heartbeat, Message};
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,7 +41,7 @@ const TERM_AHEAD_MAX: u64 = 1 << 20;
 
 /// The role of a member in elections.
 #[derive(Debug)]
-pub(super) enum Role {
+pub(super) enum ElectionRole {
     /// Follows, or waits until it may become a candidate.
     Follower,
     /// Asks whether it would win the next term.
@@ -65,7 +65,7 @@ impl VoteCount {
     /// A candidate votes for itself.
     fn begin(cx: &Context, tables: &Tables, term: Term, signature: Option<Signature>) -> Self {
         let accepted = tables.accepted.name;
-        let own = Granted {
+        let own = GrantedVotes {
             accepted,
             signature,
         };
@@ -79,7 +79,7 @@ impl VoteCount {
 
 /// A voter said yes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Granted {
+pub(super) struct GrantedVotes {
     /// The table that it had accepted.
     pub(super) accepted: TableName,
     /// Its signature, which was checked. `None`: its key is not known, or this was a pre-vote.
@@ -87,11 +87,11 @@ pub(super) struct Granted {
 }
 
 /// The voters that voted for a candidate.
-pub(super) type Votes = BTreeMap<MemberId, Granted>;
+pub(super) type Votes = BTreeMap<MemberId, GrantedVotes>;
 
 /// What a member knows of terms and coordinators.
 #[derive(Debug)]
-pub(super) struct Election {
+pub(super) struct CoordinatorElection {
     pub(super) term: Term,
     /// The highest term that any member named.
     pub(super) term_seen: Term,
@@ -100,26 +100,26 @@ pub(super) struct Election {
     /// The coordinator of `term`.
     pub(super) leader: Option<MemberId>,
     /// Who is known to be elected.
-    pub(super) mandates: Mandates,
+    pub(super) proofs: ElectionProofs,
     /// Until then, this member votes only for the coordinator that it followed and that stands
     /// again.
     loyal_until: Time,
-    pub(super) role: Role,
+    pub(super) role: ElectionRole,
     stand_at: Option<Time>,
     /// Since when no coordinator has been known, and when people were last told why.
     leaderless: Option<(Time, Option<Time>)>,
 }
 
-impl Election {
+impl CoordinatorElection {
     pub(super) fn new(term: Term) -> Self {
         Self {
             term,
             term_seen: term,
             voted: None,
             leader: None,
-            mandates: Mandates::default(),
+            proofs: ElectionProofs::default(),
             loyal_until: Time::ZERO,
-            role: Role::Follower,
+            role: ElectionRole::Follower,
             stand_at: None,
             leaderless: None,
         }
@@ -133,21 +133,25 @@ impl Election {
     /// What this member does as the coordinator. `None`: it is not the coordinator.
     pub(super) fn as_leader(&self) -> Option<&Leader> {
         match &self.role {
-            Role::Leader(leader) => Some(leader),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+            ElectionRole::Leader(leader) => Some(leader),
+            ElectionRole::Follower | ElectionRole::PreCandidate(_) | ElectionRole::Candidate(_) => {
+                None
+            }
         }
     }
 
     pub(super) fn as_leader_mut(&mut self) -> Option<&mut Leader> {
         match &mut self.role {
-            Role::Leader(leader) => Some(leader),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) => None,
+            ElectionRole::Leader(leader) => Some(leader),
+            ElectionRole::Follower | ElectionRole::PreCandidate(_) | ElectionRole::Candidate(_) => {
+                None
+            }
         }
     }
 
     /// This member has won.
     pub(super) fn lead(&mut self, leader: Leader) {
-        self.role = Role::Leader(Box::new(leader));
+        self.role = ElectionRole::Leader(Box::new(leader));
     }
 
     /// Whether a peer may name this term at all.
@@ -156,8 +160,8 @@ impl Election {
     }
 
     /// What a ping or a pong of this member says.
-    pub(super) fn pulse(&self, tables: &Tables) -> Pulse {
-        Pulse {
+    pub(super) fn heartbeat(&self, tables: &Tables) -> Heartbeat {
+        Heartbeat {
             cluster: tables.cluster(),
             sequence: 0,
             term: self.term,
@@ -169,9 +173,9 @@ impl Election {
 
     pub(super) fn timeout(&self, cx: &Context) -> Option<Time> {
         let role = match &self.role {
-            Role::Follower => None,
-            Role::PreCandidate(count) | Role::Candidate(count) => Some(count.until),
-            Role::Leader(leader) => leader.timeout(cx),
+            ElectionRole::Follower => None,
+            ElectionRole::PreCandidate(count) | ElectionRole::Candidate(count) => Some(count.until),
+            ElectionRole::Leader(leader) => leader.timeout(cx),
         };
         earlier(self.stand_at, role)
     }
@@ -184,9 +188,9 @@ impl Election {
         term: Term,
         leader: Option<MemberId>,
     ) {
-        self.role = Role::Follower;
+        self.role = ElectionRole::Follower;
         self.term = term;
-        self.mandates.join(term);
+        self.proofs.join(term);
         self.term_seen = self.term_seen.max(term);
         // A member that follows a coordinator gives no other candidate its vote in that term.
         self.voted = leader;
@@ -208,7 +212,7 @@ impl Election {
         if let Some(id) = leader {
             self.stand_at = None;
             if !self.leads() {
-                self.role = Role::Follower;
+                self.role = ElectionRole::Follower;
             }
             cx.event(Event::Coordinator {
                 name: tables.name_of(id),
@@ -222,17 +226,19 @@ impl Election {
     pub(super) fn follow(&mut self, cx: &mut Context, tables: &Tables) {
         if self.leads() {
             self.leader = None;
-            self.mandates.settle();
+            self.proofs.settle();
             self.abandon(cx, tables);
         }
-        self.role = Role::Follower;
+        self.role = ElectionRole::Follower;
         self.stand_at = None;
     }
 
     /// The term ends. The members that asked for changes ask the next coordinator, or get the
     /// answer that the outcome is not known.
     fn abandon(&mut self, cx: &mut Context, tables: &Tables) {
-        if let Role::Leader(leader) = std::mem::replace(&mut self.role, Role::Follower) {
+        if let ElectionRole::Leader(leader) =
+            std::mem::replace(&mut self.role, ElectionRole::Follower)
+        {
             leader.abandon(cx, tables.cluster());
         }
     }
@@ -286,19 +292,21 @@ impl Election {
         if self.leader.is_some() || !may_stand || cx.hung() {
             self.stand_at = None;
             if !self.leads() {
-                self.role = Role::Follower;
+                self.role = ElectionRole::Follower;
             }
             return None;
         }
         match &self.role {
-            Role::PreCandidate(count) | Role::Candidate(count) if cx.now >= count.until => {
-                self.role = Role::Follower;
+            ElectionRole::PreCandidate(count) | ElectionRole::Candidate(count)
+                if cx.now >= count.until =>
+            {
+                self.role = ElectionRole::Follower;
                 let delay = self.rank_delay(cx, tables, pings)
                     + RETRY_DELAY
                     + cx.jitter(Duration::ZERO, RETRY_JITTER);
                 self.stand_at = Some(cx.now + delay);
             }
-            Role::Follower => match self.stand_at {
+            ElectionRole::Follower => match self.stand_at {
                 None => {
                     self.stand_at = Some(
                         cx.now
@@ -309,7 +317,9 @@ impl Election {
                 Some(at) if at <= cx.now => return self.ask_for_votes(cx, tables),
                 Some(_) => {}
             },
-            Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
+            ElectionRole::PreCandidate(_)
+            | ElectionRole::Candidate(_)
+            | ElectionRole::Leader(_) => {}
         }
         None
     }
@@ -332,7 +342,7 @@ impl Election {
         let term = self.term.max(self.term_seen).next();
         self.stand_at = None;
         let count = VoteCount::begin(cx, tables, term, None);
-        self.role = Role::PreCandidate(count);
+        self.role = ElectionRole::PreCandidate(count);
         ask_electors(cx, tables, term, Message::PreVote);
         self.count(cx, tables)
     }
@@ -345,8 +355,8 @@ impl Election {
             self.loyal_until = cx.now + VOTE_PATIENCE;
         }
         self.abandon(cx, tables);
-        self.mandates.settle();
-        self.mandates.join(term);
+        self.proofs.settle();
+        self.proofs.join(term);
         self.term = term;
         self.term_seen = term;
         self.voted = Some(cx.me());
@@ -354,7 +364,7 @@ impl Election {
         self.stand_at = None;
         let signature = cx.signing.sign(&tables.vote(term, cx.me()));
         let count = VoteCount::begin(cx, tables, term, Some(signature));
-        self.role = Role::Candidate(count);
+        self.role = ElectionRole::Candidate(count);
         ask_electors(cx, tables, term, Message::Vote);
         self.count(cx, tables)
     }
@@ -363,9 +373,12 @@ impl Election {
     fn count(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
         let enough = |count: &VoteCount| tables.both_majorities(|v| count.granted.contains_key(&v));
         match &self.role {
-            Role::PreCandidate(count) if enough(count) => self.become_candidate(cx, tables),
-            Role::Candidate(count) if enough(count) => Some(count.granted.clone()),
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => None,
+            ElectionRole::PreCandidate(count) if enough(count) => self.become_candidate(cx, tables),
+            ElectionRole::Candidate(count) if enough(count) => Some(count.granted.clone()),
+            ElectionRole::Follower
+            | ElectionRole::PreCandidate(_)
+            | ElectionRole::Candidate(_)
+            | ElectionRole::Leader(_) => None,
         }
     }
 
@@ -435,7 +448,7 @@ impl Election {
                 self.join_term(cx, tables, ballot.term, None);
             }
             self.voted = Some(from);
-            self.role = Role::Follower;
+            self.role = ElectionRole::Follower;
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
         let answer = self.answer(tables, ballot, granted);
@@ -456,11 +469,11 @@ impl Election {
         answer: BallotAnswer,
     ) -> Option<Votes> {
         self.term_seen = self.term_seen.max(answer.mine);
-        if let Role::PreCandidate(count) = &mut self.role
+        if let ElectionRole::PreCandidate(count) = &mut self.role
             && count.term == answer.term
             && answer.granted
         {
-            let granted = Granted {
+            let granted = GrantedVotes {
                 accepted: answer.accepted,
                 signature: None,
             };
@@ -479,7 +492,8 @@ impl Election {
         signature: Option<Signature>,
     ) -> Option<Votes> {
         self.term_seen = self.term_seen.max(answer.mine);
-        let stands = matches!(&self.role, Role::Candidate(count) if count.term == answer.term);
+        let stands =
+            matches!(&self.role, ElectionRole::Candidate(count) if count.term == answer.term);
         if stands && !answer.granted && answer.accepted.order() > tables.accepted.name.order() {
             tables.recover_elsewhere(cx, from);
         }
@@ -489,7 +503,7 @@ impl Election {
             Some(key) => {
                 let vote = tables.vote(answer.term, cx.me());
                 let Some(signature) = signature.filter(|s| s.is_of(&key, &vote)) else {
-                    // A mandate with this vote would convince no other member.
+                    // A election proof with this vote would convince no other member.
                     cx.ignore();
                     return None;
                 };
@@ -497,19 +511,22 @@ impl Election {
             }
         };
         match &mut self.role {
-            Role::Candidate(count) if count.term == answer.term && answer.granted => {
+            ElectionRole::Candidate(count) if count.term == answer.term && answer.granted => {
                 let accepted = answer.accepted;
-                let granted = Granted {
+                let granted = GrantedVotes {
                     accepted,
                     signature,
                 };
                 count.granted.insert(from, granted);
                 return self.count(cx, tables);
             }
-            Role::Leader(leader) if self.term == answer.term && answer.granted => {
+            ElectionRole::Leader(leader) if self.term == answer.term && answer.granted => {
                 leader.joined(from)
             }
-            Role::Follower | Role::PreCandidate(_) | Role::Candidate(_) | Role::Leader(_) => {}
+            ElectionRole::Follower
+            | ElectionRole::PreCandidate(_)
+            | ElectionRole::Candidate(_)
+            | ElectionRole::Leader(_) => {}
         }
         None
     }

@@ -295,14 +295,14 @@ pub enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Half {
-    /// Another half was recovered, and gives way: this one went on by elections, or an operator kept
-    /// it. It serves on.
+    /// Another half was recovered, and gives way: this one went on by elections, or an operator
+    /// kept it. It serves on.
     Serves,
     /// This half was recovered, and a process that cannot prove that it was asserted dead says that
     /// the others went on. It serves, and is not ready.
     Doubted,
-    /// This half was recovered, and a process that was asserted dead lives and follows other tables.
-    /// It serves nothing.
+    /// This half was recovered, and a process that was asserted dead lives and follows other
+    /// tables. It serves nothing.
     Stopped {
         /// Whether the other half was recovered as well, so that it is stopped, too.
         both: bool,
@@ -1313,7 +1313,8 @@ mod tests {
             learners_per_target: 9,
             learners: 9,
         };
-        let next = planner::advance(&fewer, &limits, &planner::Waits::default()).expect("a step");
+        let next =
+            planner::advance(&fewer, &limits, &planner::MoveFacts::default()).expect("a step");
         assert!(
             stages(&fewer, &next).contains(&Stage::Cancelled)
                 && !stages(&fewer, &next).contains(&Stage::GivenUp)

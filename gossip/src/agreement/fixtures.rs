@@ -54,7 +54,7 @@ pub(in crate::agreement) fn moving(table: &Table) -> Table {
         learners_per_target: 9,
         learners: 9,
     };
-    planner::advance(table, &limits, &planner::Waits::default()).expect("copies begin")
+    planner::advance(table, &limits, &planner::MoveFacts::default()).expect("copies begin")
 }
 
 /// The same, without another member that holds this partition.

@@ -6,16 +6,17 @@
 
 mod elections;
 
-pub(super) use elections::mandate;
+pub(super) use elections::proof;
 
 use super::api::{AdminRequest, Input};
 use super::net::{Net, Slot};
 use crate::hints::Hint;
 use crate::wire::{
-    Ack, Ballot, BallotAnswer, Commit, Committed, LeaveStep, Message, Payload, Proposal, Pulse,
+    Ballot, BallotAnswer, Commit, CommitNotice, Heartbeat, LeaveStep, Message, Payload, Proposal,
+    ProposalAck,
 };
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
-use doyen_placement::planner::{InSyncChange, InSyncRequest, Pace};
+use doyen_placement::planner::{HandOverUrgency, InSyncChange, InSyncRequest};
 use doyen_placement::table::validate::COUNT_MAX;
 use doyen_placement::{
     Age, Epoch, KeyspaceId, MapId, Member, MemberId, PartitionId, PartitionRef, Table, TableName,
@@ -161,7 +162,7 @@ fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
         });
         let mut said = Vec::new();
         for name in names {
-            let pulse = Pulse {
+            let heartbeat = Heartbeat {
                 cluster: now.cluster,
                 sequence: u64::MAX,
                 term: now.term,
@@ -176,15 +177,15 @@ fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
                 seals: vec![(MemberId(3), vec![AT])],
             };
             said.extend([
-                Message::Ping(pulse),
-                Message::Pong(pulse),
+                Message::Ping(heartbeat),
+                Message::Pong(heartbeat),
                 Message::Commit(Box::new(commit.clone())),
             ]);
             said.push(Message::Pull {
                 cluster: now.cluster,
                 have: Some(name),
             });
-            said.push(Message::Ack(Box::new(Ack {
+            said.push(Message::Ack(Box::new(ProposalAck {
                 name,
                 ages: Some(vec![(MemberId(3), u64::MAX)]),
                 seal: Some(vec![AT]),
@@ -197,7 +198,7 @@ fn versions_and_tables_from_the_future_are_asked_for_and_never_waited_for() {
             });
             // A table under the name of another.
             let payload = Payload::Whole(net.table(broken));
-            said.push(Message::Committed(Box::new(Committed {
+            said.push(Message::Committed(Box::new(CommitNotice {
                 name,
                 payload,
                 commit: Some(commit),
@@ -446,13 +447,16 @@ fn no_member_speaks_for_another() {
     let victim = net.at(third).unwrap();
     served_throughout(&mut net, broken, 1000, |net, _| {
         let table = net.table(broken);
-        let mut said: Vec<Message> = [LeaveStep::HandOver(Pace::Repair), LeaveStep::Gone]
-            .map(|step| Message::Leave {
-                cluster,
-                member: victim,
-                step,
-            })
-            .into();
+        let mut said: Vec<Message> = [
+            LeaveStep::HandOver(HandOverUrgency::Repair),
+            LeaveStep::Gone,
+        ]
+        .map(|step| Message::Leave {
+            cluster,
+            member: victim,
+            step,
+        })
+        .into();
         for partition in table.keyspaces[0]
             .partitions
             .iter()

@@ -7,7 +7,7 @@ use super::context::{Context, NamedTable};
 use super::event::Event;
 use super::problem::Problem;
 use crate::time::Time;
-use crate::wire::{Committed, Message, Payload};
+use crate::wire::{CommitNotice, Message, Payload};
 use doyen_placement::table::validate::COUNT_MAX;
 use doyen_placement::{ClusterId, MemberId, Version};
 use std::collections::BTreeSet;
@@ -142,7 +142,7 @@ impl Joining {
     }
 
     /// The table that admits this process, if this is one.
-    pub(super) fn admitted(&self, cx: &Context, committed: &Committed) -> Option<NamedTable> {
+    pub(super) fn admitted(&self, cx: &Context, committed: &CommitNotice) -> Option<NamedTable> {
         let Payload::Whole(table) = &committed.payload else {
             return None;
         };

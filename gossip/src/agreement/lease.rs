@@ -15,7 +15,7 @@ const NEWER_ANSWERS_MAX: usize = 4;
 
 /// Answers to pings, as far as they may count for a lease.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct LeaseAnswers {
     voters: BTreeMap<MemberId, Voter>,
     /// The last lease that was given out. A lease never goes back.
     given: Time,
@@ -30,7 +30,7 @@ struct Voter {
     newer: BTreeMap<(Term, Version), Time>,
 }
 
-impl Answers {
+impl LeaseAnswers {
     /// A voter answered a ping that was sent at `sent` and named its accepted table.
     pub(super) fn take(
         &mut self,
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn a_lease_counts_from_when_the_ping_was_sent() {
         let voters = [ME, OTHER, THIRD];
-        let mut answers = Answers::default();
+        let mut answers = LeaseAnswers::default();
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
         answers.take(OTHER, at(900), name(5), name(5));
         assert_eq!(
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn answers_from_newer_voters_count_only_after_acceptance() {
         let voters = [OTHER, ME, THIRD];
-        let mut answers = Answers::default();
+        let mut answers = LeaseAnswers::default();
         answers.take(OTHER, at(900), name(6), name(5));
         assert_eq!(answers.lease(ME, at(1000), &voters, &voters, LEASE), None);
         answers.accepted(name(6));
@@ -374,7 +374,7 @@ mod tests {
     #[test]
     fn a_lease_needs_majorities_of_the_installed_and_of_the_accepted_voters() {
         let (installed, accepted) = ([ME, OTHER], [OTHER, THIRD, ME]);
-        let mut answers = Answers::default();
+        let mut answers = LeaseAnswers::default();
         // The older of the two voters has the casting vote, but the accepted configuration must
         // agree as well.
         assert_eq!(

@@ -137,7 +137,7 @@ impl Telling {
 
 /// What the coordinator was told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedLoads {
     pub(super) loads: Loads,
     work: LoadWindow,
     bytes: LoadWindow,
@@ -161,7 +161,7 @@ pub(super) struct Told {
     pub(super) merges: Vec<(KeyspaceId, [PartitionId; 2])>,
 }
 
-impl Told {
+impl ReportedLoads {
     /// Looks at all loads, once in a while. Returns true if it is time to plan: something has been
     /// uneven for long, or a member that was spared has had time again for long.
     fn look(&mut self, now: Time, table: &Table, range_bytes_max: u64, timing: &Timing) -> bool {
@@ -397,9 +397,9 @@ mod tests {
 
     #[test]
     fn moves_stand_still_from_when_nothing_of_one_primary_went_on() {
-        let (mut table, mut told) = (moving(&planned(4)), Told::default());
+        let (mut table, mut told) = (moving(&planned(4)), ReportedLoads::default());
         let at = |seconds: u64| Time(seconds * 1_000_000_000);
-        let look = |told: &mut Told, table: &Table, seconds| {
+        let look = |told: &mut ReportedLoads, table: &Table, seconds| {
             told.look(at(seconds), table, 64 << 20, &Timing::default());
             told.standing().as_secs()
         };

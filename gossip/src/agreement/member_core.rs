@@ -2,7 +2,7 @@
 
 use super::api::Output;
 use super::context::{Context, NamedTable, earlier};
-use super::election::{Election, leaderless_problem};
+use super::election::{CoordinatorElection, leaderless_problem};
 use super::lease::Tenures;
 
 use super::pings::Pings;
@@ -14,7 +14,7 @@ use super::tables::{Installed, Tables};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Commit, Committed, Message, Pulse};
+use crate::wire::{Commit, CommitNotice, Heartbeat, Message};
 use doyen_placement::loads::Report;
 use doyen_placement::quorum::majority;
 use doyen_placement::{Epoch, MemberId, PartitionRef, TableName};
@@ -23,7 +23,7 @@ use doyen_placement::{Epoch, MemberId, PartitionRef, TableName};
 #[derive(Debug)]
 pub(super) struct MemberCore {
     pub(super) tables: Tables,
-    pub(super) election: Election,
+    pub(super) election: CoordinatorElection,
     pub(super) pings: Pings,
     pub(super) tenures: Tenures,
     /// What is known of another half of this cluster.
@@ -45,7 +45,7 @@ impl MemberCore {
         let whole = cx.config.timing.takeover_wait();
         tenures.install(cx.me(), cx.now, None, &table, None, whole);
         let core = Self {
-            election: Election::new(table.term),
+            election: CoordinatorElection::new(table.term),
             tables: Tables::new(table, commit, used),
             pings: Pings::new(cx.now),
             tenures,
@@ -114,7 +114,7 @@ impl MemberCore {
         }
     }
 
-    pub(super) fn on_ping(&mut self, cx: &mut Context, from: MemberId, ping: Pulse) {
+    pub(super) fn on_ping(&mut self, cx: &mut Context, from: MemberId, ping: Heartbeat) {
         self.pings.detector.heard(from, cx.now);
         self.hear(cx, from, &ping);
         if cx.hung() || self.over {
@@ -127,11 +127,17 @@ impl MemberCore {
             self.pings.led_at = Some(cx.now);
         }
         let sequence = ping.sequence;
-        let pulse = self.election.pulse(&self.tables);
-        cx.send(from, Message::Pong(Pulse { sequence, ..pulse }));
+        let heartbeat = self.election.heartbeat(&self.tables);
+        cx.send(
+            from,
+            Message::Pong(Heartbeat {
+                sequence,
+                ..heartbeat
+            }),
+        );
     }
 
-    pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Pulse) {
+    pub(super) fn on_pong(&mut self, cx: &mut Context, from: MemberId, pong: Heartbeat) {
         if !self.pings.answered(cx, from, &pong, &self.tables) {
             return cx.ignore();
         }
@@ -155,10 +161,10 @@ impl MemberCore {
     }
 
     /// Takes what every ping and pong carries.
-    fn hear(&mut self, cx: &mut Context, from: MemberId, pulse: &Pulse) {
+    fn hear(&mut self, cx: &mut Context, from: MemberId, heartbeat: &Heartbeat) {
         self.election
-            .hear(cx, &self.tables, &self.pings, from, pulse);
-        if pulse.committed.order() > self.tables.committed.name.order() {
+            .hear(cx, &self.tables, &self.pings, from, heartbeat);
+        if heartbeat.committed.order() > self.tables.committed.name.order() {
             self.pull(cx, from);
         }
     }
@@ -295,7 +301,12 @@ impl MemberCore {
         }
     }
 
-    pub(super) fn on_committed(&mut self, cx: &mut Context, from: MemberId, committed: Committed) {
+    pub(super) fn on_committed(
+        &mut self,
+        cx: &mut Context,
+        from: MemberId,
+        committed: CommitNotice,
+    ) {
         let name = committed.name;
         let older =
             name.order() <= self.tables.committed.name.order() && !broken(&mutant::GOES_BACK);

@@ -2,15 +2,15 @@
 
 use super::api::Output;
 use super::context::{Context, earlier};
-use super::election::Election;
+use super::election::CoordinatorElection;
 use super::event::Event;
-use super::lease::Answers;
+use super::lease::LeaseAnswers;
 use super::tables::Tables;
-use crate::detector::{Detector, Hinted, Patience};
+use crate::detector::{Detector, Hinted, SilencePatience};
 use crate::hints::Hint;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Message, Pulse};
+use crate::wire::{Heartbeat, Message};
 use doyen_placement::{MemberId, TableName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -33,7 +33,7 @@ const HINTED_SHARE: u32 = 3;
 pub(super) struct Pings {
     pub(super) detector: Detector,
     /// Answers, as far as they may count for a lease.
-    pub(super) answers: Answers,
+    pub(super) answers: LeaseAnswers,
     pub(super) next: Time,
     /// Until then, all members are asked.
     proves_until: Option<Time>,
@@ -51,7 +51,7 @@ impl Pings {
     pub(super) fn new(now: Time) -> Self {
         Self {
             detector: Detector::default(),
-            answers: Answers::default(),
+            answers: LeaseAnswers::default(),
             next: now,
             proves_until: None,
             lateness: Duration::ZERO,
@@ -79,7 +79,7 @@ impl Pings {
         &self,
         me: MemberId,
         tables: &Tables,
-        election: &Election,
+        election: &CoordinatorElection,
     ) -> BTreeSet<MemberId> {
         let mut asked = tables.distinct_voters();
         asked.extend(&tables.committed.voters);
@@ -91,26 +91,47 @@ impl Pings {
         asked
     }
 
-    pub(super) fn ping(&mut self, cx: &mut Context, peer: MemberId, pulse: Pulse) {
+    pub(super) fn ping(&mut self, cx: &mut Context, peer: MemberId, heartbeat: Heartbeat) {
         let sequence = self.detector.sent(peer, cx.now);
-        cx.send(peer, Message::Ping(Pulse { sequence, ..pulse }));
+        cx.send(
+            peer,
+            Message::Ping(Heartbeat {
+                sequence,
+                ..heartbeat
+            }),
+        );
     }
 
-    pub(super) fn ping_all(&mut self, cx: &mut Context, tables: &Tables, election: &Election) {
+    pub(super) fn ping_all(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        election: &CoordinatorElection,
+    ) {
         for peer in self.asked(cx.me(), tables, election) {
-            self.ping(cx, peer, election.pulse(tables));
+            self.ping(cx, peer, election.heartbeat(tables));
         }
     }
 
     /// Asks all members, now and for a moment.
-    pub(super) fn prove(&mut self, cx: &mut Context, tables: &Tables, election: &Election) {
+    pub(super) fn prove(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        election: &CoordinatorElection,
+    ) {
         self.proves_until = Some(cx.now + PROVES_FOR);
         self.ping_all(cx, tables, election);
     }
 
     /// Sends the pings that are due.
-    pub(super) fn turn(&mut self, cx: &mut Context, tables: &Tables, election: &Election) {
-        let pulse = election.pulse(tables);
+    pub(super) fn turn(
+        &mut self,
+        cx: &mut Context,
+        tables: &Tables,
+        election: &CoordinatorElection,
+    ) {
+        let heartbeat = election.heartbeat(tables);
         if self.next <= cx.now {
             let late = cx.now.since(self.next).min(LATENESS_MAX);
             self.lateness = self.lateness.mul_f64(LATENESS_DECAY).max(late);
@@ -124,11 +145,11 @@ impl Pings {
                 .retain(|m| voters.iter().any(|v| v.contains(&m)));
             self.round += 1;
             for peer in self.due(cx, tables, election) {
-                self.ping(cx, peer, pulse);
+                self.ping(cx, peer, heartbeat);
             }
         }
         for peer in self.detector.quick_pings(cx.now) {
-            self.ping(cx, peer, pulse);
+            self.ping(cx, peer, heartbeat);
         }
     }
 
@@ -141,12 +162,12 @@ impl Pings {
         &mut self,
         cx: &mut Context,
         tables: &Tables,
-        election: &Election,
+        election: &CoordinatorElection,
         hint: &Hint,
     ) {
         match hint {
             Hint::Refused(member) => match self.detector.refused(*member, cx.now) {
-                Hinted::First => self.ping(cx, *member, election.pulse(tables)),
+                Hinted::First => self.ping(cx, *member, election.heartbeat(tables)),
                 Hinted::Enough if election.leads() => {
                     let name = tables.accepted.member(*member).map(|m| m.name.clone());
                     cx.outputs.extend(
@@ -156,7 +177,7 @@ impl Pings {
                 Hinted::Enough | Hinted::Known => {}
             },
             Hint::Suspected(member) if self.asked(cx.me(), tables, election).contains(member) => {
-                self.ping(cx, *member, election.pulse(tables));
+                self.ping(cx, *member, election.heartbeat(tables));
             }
             Hint::Suspected(_) | Hint::Alive(_) | Hint::Address(_) => {}
         }
@@ -169,7 +190,7 @@ impl Pings {
         &mut self,
         cx: &Context,
         from: MemberId,
-        pong: &Pulse,
+        pong: &Heartbeat,
         tables: &Tables,
     ) -> bool {
         let Some(sent) = self.detector.answered(from, pong.sequence, cx.now) else {
@@ -218,11 +239,11 @@ impl Pings {
 
     /// How long a member may be silent. Hints can be forged, so they shorten that to a third at
     /// most.
-    fn patience(&self, cx: &Context) -> Patience {
+    fn patience(&self, cx: &Context) -> SilencePatience {
         let timing = &cx.config.timing;
         let (missed_max, lateness) = (timing.pings_missed_max, self.indulgence());
         let hinted = timing.ping_interval * missed_max / HINTED_SHARE;
-        Patience {
+        SilencePatience {
             missed_max,
             each: timing.ping_interval + lateness,
             hinted,

@@ -67,7 +67,7 @@ pub enum Problem {
     )]
     StillLooking {
         /// The nodes that it has found so far.
-        found: Found,
+        found: SearchFindings,
         /// Another node that is to begin a cluster before this one.
         first: Option<String>,
         /// How long it continues to look.
@@ -80,7 +80,7 @@ pub enum Problem {
     )]
     BeginsAlone {
         /// The nodes that it has found in all that time.
-        found: Found,
+        found: SearchFindings,
     },
     /// Two initial members were told different seeds or different numbers.
     #[error(
@@ -236,7 +236,7 @@ pub struct MissingVoter {
 
 /// What a node that looks for a cluster has found so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum SearchFindings {
     /// No other node at its seeds.
     Nothing {
         /// The seeds, as they were given.
@@ -253,7 +253,7 @@ pub enum Found {
     },
 }
 
-impl fmt::Display for Found {
+impl fmt::Display for SearchFindings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing { seeds, looked } => match looked {
@@ -319,7 +319,7 @@ mod tests {
              a node's --listen, UDP): 10.0.0.2:7400; these seeds do not resolve: n3:7400"
         );
         let looking = Problem::StillLooking {
-            found: Found::Nothing {
+            found: SearchFindings::Nothing {
                 seeds: "n2:7400".into(),
                 looked: None,
             },

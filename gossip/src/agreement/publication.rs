@@ -7,10 +7,10 @@ use super::lease::{Tenures, deposed};
 use super::member_core::MemberCore;
 use super::pings::Pings;
 use super::tables::Tables;
-use super::tasks::{CoordinatorTasks, Draft, Known};
+use super::tasks::{ClusterKnowledge, CoordinatorTasks, TableDraft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Ack, Commit, Mandate, Message, Payload, Proposal};
+use crate::wire::{Commit, ElectionProof, Message, Payload, Proposal, ProposalAck};
 use doyen_placement::level::ANNEX;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
@@ -43,15 +43,15 @@ struct PendingProposal {
     predecessor: TableName,
     delta: TableDelta,
     recipients: BTreeSet<MemberId>,
-    acks: BTreeMap<MemberId, Stored>,
+    acks: BTreeMap<MemberId, StoredTable>,
     resend_at: Time,
     hold: BTreeSet<MemberId>,
     hold_until: Time,
-    draft: Draft,
+    draft: TableDraft,
 }
 
 #[derive(Debug)]
-struct Stored {
+struct StoredTable {
     ages: Option<BTreeMap<MemberId, u64>>,
     seal: Option<Vec<PartitionRef>>,
 }
@@ -113,7 +113,7 @@ impl Leader {
     }
 
     /// Returns false if the ack is of no proposal that is on its way.
-    fn acknowledged(&mut self, from: MemberId, ack: Ack) -> bool {
+    fn acknowledged(&mut self, from: MemberId, ack: ProposalAck) -> bool {
         let pending = (self.pending.as_mut())
             .filter(|f| f.table.name == ack.name && f.recipients.contains(&from));
         let Some(pending) = pending else {
@@ -121,7 +121,7 @@ impl Leader {
         };
         self.joined.insert(from);
         let ages = ack.ages.map(|ages| ages.into_iter().collect());
-        pending.acks.entry(from).or_insert(Stored {
+        pending.acks.entry(from).or_insert(StoredTable {
             ages,
             seal: ack.seal,
         });
@@ -217,12 +217,12 @@ impl Tenures {
         committed: &NamedTable,
         predecessor: TableName,
         table: &NamedTable,
-    ) -> Stored {
+    ) -> StoredTable {
         let known = (predecessor == committed.name && predecessor.version.next() == table.version)
             || broken(&mutant::AGES_UNKNOWN);
         let (me, now) = (cx.me(), cx.now);
         let ages = || self.ages(me, now, committed, table).into_iter().collect();
-        Stored {
+        StoredTable {
             ages: known.then(ages),
             seal: known.then(|| self.seal(me, committed, table)).flatten(),
         }
@@ -239,8 +239,8 @@ impl MemberCore {
         // If another member named a later term, it becomes a candidate again above that term, and
         // without a pre-vote (rule 1).
         let outrun =
-            self.election.term_seen > self.election.term && !self.election.mandates.waits(cx.now);
-        if outrun || (idle && self.election.outlived_mandate(cx, &self.tables)) {
+            self.election.term_seen > self.election.term && !self.election.proofs.waits(cx.now);
+        if outrun || (idle && self.election.outlived_proof(cx, &self.tables)) {
             return self.stand(cx);
         }
         if !idle {
@@ -272,7 +272,7 @@ impl MemberCore {
         let accepted = |v| votes.get(&v).is_some_and(|g| same(&g.accepted));
         let committed = self.tables.both_majorities(accepted);
         let signed = votes.iter().map(|(voter, g)| (*voter, g.signature));
-        let mandate = Mandate {
+        let proof = ElectionProof {
             cluster: self.tables.cluster(),
             term: self.election.term,
             candidate: cx.me(),
@@ -287,7 +287,7 @@ impl MemberCore {
         }
         let me = cx.me();
         self.election.set_leader(cx, &self.tables, Some(me));
-        self.election.show_mandate(cx, &self.tables, mandate);
+        self.election.show_proof(cx, &self.tables, proof);
         self.pings.ping_all(cx, &self.tables, &self.election);
     }
 
@@ -296,7 +296,7 @@ impl MemberCore {
         let Some(leader) = self.election.as_leader_mut() else {
             return;
         };
-        let known = Known {
+        let known = ClusterKnowledge {
             tables: &self.tables,
             pings: &self.pings,
             requests: &self.requests,
@@ -308,7 +308,7 @@ impl MemberCore {
     }
 
     /// Proposes a table: stores it here first, and then sends it.
-    pub(super) fn propose(&mut self, cx: &mut Context, draft: Draft) {
+    pub(super) fn propose(&mut self, cx: &mut Context, draft: TableDraft) {
         let me = cx.me();
         let mut table = draft
             .table
@@ -414,7 +414,7 @@ impl MemberCore {
         if !follows && !self.election.elected(cx, &self.tables, name.term, from) {
             return self
                 .election
-                .wait_for_mandate(cx, &self.tables, from, proposal);
+                .wait_for_proof(cx, &self.tables, from, proposal);
         }
         if name.term > self.election.term {
             self.election
@@ -432,7 +432,7 @@ impl MemberCore {
             // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
                 from,
-                Message::Ack(Box::new(Ack {
+                Message::Ack(Box::new(ProposalAck {
                     name,
                     ages: None,
                     seal: None,
@@ -476,16 +476,19 @@ impl MemberCore {
                 return;
             }
         }
-        let Stored { ages, seal } =
+        let StoredTable { ages, seal } =
             (self.tenures).stored(cx, &self.tables.committed, committed, &table);
         let ages = ages.map(|ages| ages.into_iter().collect());
         self.tables.committed_voters = voters;
         self.tables.proposer = Some(from);
         self.accept(cx, table);
-        cx.send(from, Message::Ack(Box::new(Ack { name, ages, seal })));
+        cx.send(
+            from,
+            Message::Ack(Box::new(ProposalAck { name, ages, seal })),
+        );
     }
 
-    pub(super) fn on_ack(&mut self, cx: &mut Context, from: MemberId, ack: Ack) {
+    pub(super) fn on_ack(&mut self, cx: &mut Context, from: MemberId, ack: ProposalAck) {
         let leader = self.election.as_leader_mut();
         if leader.is_some_and(|leader| leader.acknowledged(from, ack)) {
             self.try_commit(cx);

@@ -3,7 +3,7 @@
 
 use super::api::{AdminReply, AdminRequest, Output, VotersGone};
 use super::context::{Context, NamedTable, earlier};
-use super::election::Election;
+use super::election::CoordinatorElection;
 use super::event::Event;
 use super::lease::Tenures;
 use super::loads::Telling;
@@ -14,7 +14,7 @@ use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
-use doyen_placement::planner::{self, Pace};
+use doyen_placement::planner::{self, HandOverUrgency};
 use doyen_placement::{Member, MemberId, MemberState, Role as MemberRole, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,14 +51,14 @@ pub(super) struct Requests {
     report: u64,
     report_seen: u64,
     report_at: Option<Time>,
-    tickets: BTreeMap<u64, Ticket>,
+    tickets: BTreeMap<u64, RequestTicket>,
     /// The coordinator that was asked last, and its term.
     coordinator: Option<(Term, MemberId)>,
     pub(super) telling: Telling,
 }
 
 #[derive(Debug)]
-struct Ticket {
+struct RequestTicket {
     request: AdminRequest,
     deadline: Time,
     again: Time,
@@ -69,7 +69,7 @@ struct Ticket {
 enum Leave {
     #[default]
     No,
-    Asked(Pace),
+    Asked(HandOverUrgency),
     HandedOver,
     Departing,
     /// It has ended, with the data that it held.
@@ -100,7 +100,7 @@ impl Requests {
     }
 
     /// Whether such a process was heard lately and is no member yet.
-    pub(super) fn at_the_door(&self, cx: &Context, table: &Table) -> bool {
+    pub(super) fn waits_outside(&self, cx: &Context, table: &Table) -> bool {
         self.newcomers
             .iter()
             .any(|(id, at)| table.member(*id).is_none() && cx.now.since(*at) < NEWCOMER_FRESH)
@@ -147,7 +147,7 @@ impl Requests {
         cx: &mut Context,
         tables: &Tables,
         tenures: &Tenures,
-        election: &Election,
+        election: &CoordinatorElection,
         pings: &Pings,
     ) -> Vec<Message> {
         self.hear_of(election.leader.map(|leader| (election.term, leader)));
@@ -190,7 +190,7 @@ impl Requests {
         &mut self,
         cx: &mut Context,
         tables: &Tables,
-        election: &Election,
+        election: &CoordinatorElection,
         pings: &Pings,
     ) -> Option<LeaveStep> {
         if self.ask_at.is_none_or(|at| at > cx.now) || tables.out {
@@ -228,7 +228,13 @@ impl Requests {
     /// Whether this leaver ends with the data that it holds. The coordinator decides that with a
     /// table that ends the cluster (`tasks::leavers`). A leaver ends only when all members that
     /// could miss that table have it, because each one that ends makes the table harder to find.
-    fn stops(&self, cx: &Context, tables: &Tables, election: &Election, pings: &Pings) -> bool {
+    fn stops(
+        &self,
+        cx: &Context,
+        tables: &Tables,
+        election: &CoordinatorElection,
+        pings: &Pings,
+    ) -> bool {
         if !planner::stops(&tables.committed) && !self.stops_unled(cx, tables, election) {
             return false;
         }
@@ -242,11 +248,11 @@ impl Requests {
 
     /// Whether every member leaves and there is no coordinator. Then no newcomer can be admitted,
     /// and no leaver can hand over.
-    fn stops_unled(&self, cx: &Context, tables: &Tables, election: &Election) -> bool {
+    fn stops_unled(&self, cx: &Context, tables: &Tables, election: &CoordinatorElection) -> bool {
         // Once the time to leave is over (`Pace::AtOnce`), or this member has decided to end, it
         // waits for no newcomer.
-        let waits =
-            self.leave == Leave::Asked(Pace::Repair) && self.at_the_door(cx, &tables.committed);
+        let waits = self.leave == Leave::Asked(HandOverUrgency::Repair)
+            && self.waits_outside(cx, &tables.committed);
         let unled =
             election.leader.is_none() && election.leaderless_for(cx.now) >= LEADERLESS_LISTENS;
         (unled || broken(&mutant::LEAVES_BY_ITS_OWN_WORD))
@@ -278,7 +284,7 @@ impl Requests {
         data.peek().is_some() && data.all(|m| leaves(m.id, m.state))
     }
 
-    pub(super) fn leave(&mut self, now: Time, pace: Pace) {
+    pub(super) fn leave(&mut self, now: Time, pace: HandOverUrgency) {
         let asked = match self.leave {
             Leave::No => pace,
             Leave::Asked(before) => pace.max(before),
@@ -316,7 +322,7 @@ impl Requests {
         }
         self.tickets.insert(
             ticket,
-            Ticket {
+            RequestTicket {
                 request,
                 deadline: cx.now + ADMIN_PATIENCE,
                 again: cx.now,
@@ -451,8 +457,8 @@ impl MemberCore {
             let tasks = &mut leader.tasks;
             let suspect = tasks.on_join(cx, &self.tables, &mut self.pings, from, member, seen);
             if let Some(suspect) = suspect {
-                let pulse = self.election.pulse(&self.tables);
-                self.pings.ping(cx, suspect, pulse);
+                let heartbeat = self.election.heartbeat(&self.tables);
+                self.pings.ping(cx, suspect, heartbeat);
             }
         }
     }

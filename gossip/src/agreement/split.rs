@@ -30,8 +30,9 @@ use std::time::Duration;
 
 /// A half that was not heard for this long counts as gone, unless it stops this one.
 const QUIET: Duration = Duration::from_secs(30);
-/// A half that was kept less often than this one stops at once when it hears that. If a process of it
-/// says for this long that it knows a coordinator, it cannot be stopped: it went on by elections.
+/// A half that was kept less often than this one stops at once when it hears that. If a process of
+/// it says for this long that it knows a coordinator, it cannot be stopped: it went on by
+/// elections.
 const GIVES_WAY: Duration = Duration::from_secs(3);
 /// The number of processes whose statements are kept.
 const HEARD_MAX: usize = 64;
@@ -223,8 +224,8 @@ impl Halves {
         }
     }
 
-    /// Members came or went. Voters tell all members which table they follow now, and newcomers what
-    /// voters said that are gone: they can show it to another half later.
+    /// Members came or went. Voters tell all members which table they follow now, and newcomers
+    /// what voters said that are gone: they can show it to another half later.
     pub(super) fn tell_descent(
         &mut self,
         cx: &mut Context,
@@ -353,8 +354,8 @@ impl Halves {
             (false, false) => led_before,
         };
         let half = if unshared.is_empty() {
-            // The other half was recovered. A member that was left behind, alone, joins it again, as
-            // one that was expelled. Only voters can have gone on.
+            // The other half was recovered. A member that was left behind, alone, joins it again,
+            // as one that was expelled. Only voters can have gone on.
             let name = tables.committed.name.order();
             let votes = tables.committed.voters.contains(&cx.me());
             let behind = !votes || foreign.iter().any(|(base, _)| name <= base.order());

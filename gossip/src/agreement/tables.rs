@@ -7,7 +7,7 @@ use super::recover::Recovery;
 use crate::mutant::{self, broken};
 use crate::signing::Vote;
 use crate::time::Time;
-use crate::wire::{Commit, Committed, Message, Payload, ProcessState};
+use crate::wire::{Commit, CommitNotice, Message, Payload, ProcessState};
 use doyen_placement::level::LEVELS;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
@@ -316,7 +316,7 @@ impl Tables {
 
     pub(super) fn on_pull(&self, cx: &mut Context, from: MemberId, have: Option<TableName>) {
         let committed = |name, payload, commit| {
-            Message::Committed(Box::new(Committed {
+            Message::Committed(Box::new(CommitNotice {
                 name,
                 payload,
                 commit,

@@ -13,7 +13,7 @@ mod voters;
 
 use super::api::{AdminReply, AdminRequest, Output};
 use super::context::{Context, NamedTable, earlier};
-use super::loads::Told;
+use super::loads::ReportedLoads;
 use super::pings::Pings;
 use super::problem::Problem;
 use super::publication::Leader;
@@ -22,7 +22,7 @@ use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
-use absent::{Absent, calls_me_silent};
+use absent::{AbsentMembers, calls_me_silent};
 use admin::administer;
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::PartitionLoad;
@@ -35,7 +35,7 @@ use doyen_placement::{
     ClusterId, Epoch, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
 };
 use leavers::{Leavers, is_ending};
-use moves::Moves;
+use moves::MoveTask;
 use newcomers::{Newcomers, give_up_names};
 use reshapes::{Reshapes, apart};
 use std::borrow::Cow;
@@ -74,11 +74,11 @@ const ADMIN_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct CoordinatorTasks {
     newcomers: Newcomers,
-    absent: Absent,
+    absent: AbsentMembers,
     leavers: Leavers,
     in_sync: Vec<InSyncRequest>,
     admin: Vec<(MemberId, u64, AdminRequest)>,
-    moves: Moves,
+    moves: MoveTask,
     reshapes: Reshapes,
     batch_at: Time,
     /// When the last table was proposed.
@@ -93,7 +93,7 @@ pub(super) struct CoordinatorTasks {
     outdone: bool,
     /// Tenures that their primaries have reported as open.
     opened: BTreeMap<PartitionRef, Epoch>,
-    pub(super) told: Told,
+    pub(super) told: ReportedLoads,
 }
 
 /// A value that was derived from a table. It is kept until it is asked for another table.
@@ -111,7 +111,7 @@ impl<T: Copy> OfTable<T> {
 }
 
 /// What a coordinator knows of its cluster.
-pub(super) struct Known<'a> {
+pub(super) struct ClusterKnowledge<'a> {
     pub(super) tables: &'a Tables,
     pub(super) pings: &'a Pings,
     pub(super) requests: &'a Requests,
@@ -119,7 +119,7 @@ pub(super) struct Known<'a> {
 
 /// The next table, and the requests that its commit answers.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct TableDraft {
     /// `None`: the table does not change.
     pub(super) table: Option<Table>,
     replies: Vec<(MemberId, u64, AdminReply)>,
@@ -138,11 +138,11 @@ impl CoordinatorTasks {
     pub(super) fn new(now: Time) -> Self {
         Self {
             newcomers: Newcomers::default(),
-            absent: Absent::default(),
+            absent: AbsentMembers::default(),
             leavers: Leavers::default(),
             in_sync: Vec::new(),
             admin: Vec::new(),
-            moves: Moves::new(),
+            moves: MoveTask::new(),
             reshapes: Reshapes::default(),
             batch_at: now,
             proposed_at: now,
@@ -151,7 +151,7 @@ impl CoordinatorTasks {
             learning: OfTable(None),
             outdone: false,
             opened: BTreeMap::new(),
-            told: Told::default(),
+            told: ReportedLoads::default(),
         }
     }
 
@@ -234,7 +234,7 @@ impl CoordinatorTasks {
         now: Time,
         before: &NamedTable,
         table: &NamedTable,
-        draft: &Draft,
+        draft: &TableDraft,
     ) {
         self.rest_until = if self.disturbs(now) {
             now + (now.since(self.proposed_at) * REST).min(REST_MAX)
@@ -388,16 +388,16 @@ impl CoordinatorTasks {
     pub(super) fn draft(
         &mut self,
         cx: &mut Context,
-        known: &Known<'_>,
+        known: &ClusterKnowledge<'_>,
         joined: &BTreeSet<MemberId>,
-    ) -> Option<Draft> {
+    ) -> Option<TableDraft> {
         let base = if broken(&mutant::FORGETS_ACCEPTED) {
             known.tables.committed.clone()
         } else {
             known.tables.accepted.clone()
         };
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
-        let mut draft = Draft::default();
+        let mut draft = TableDraft::default();
         self.draft_members(cx, known, &mut table);
         if let Cow::Borrowed(_) = table {
         } else {
@@ -450,7 +450,12 @@ impl CoordinatorTasks {
     }
 
     /// Members that are dead, silent, back, leaving or new.
-    fn draft_members(&mut self, cx: &mut Context, known: &Known<'_>, table: &mut Cow<'_, Table>) {
+    fn draft_members(
+        &mut self,
+        cx: &mut Context,
+        known: &ClusterKnowledge<'_>,
+        table: &mut Cow<'_, Table>,
+    ) {
         self.draft_absent(cx, known, table);
         self.leavers.draft(&known.tables.accepted, table);
         give_up_names(table, &self.absent.nameless(table));
@@ -475,7 +480,12 @@ impl CoordinatorTasks {
     }
 
     /// Members that are dead, silent, gone, or back.
-    fn draft_absent(&mut self, cx: &Context, known: &Known<'_>, table: &mut Cow<'_, Table>) {
+    fn draft_absent(
+        &mut self,
+        cx: &Context,
+        known: &ClusterKnowledge<'_>,
+        table: &mut Cow<'_, Table>,
+    ) {
         let me = cx.me();
         let mut gone = BTreeMap::new();
         let mut back = BTreeSet::new();
@@ -522,9 +532,9 @@ impl CoordinatorTasks {
     fn draft_admin(
         &mut self,
         cx: &mut Context,
-        known: &Known<'_>,
+        known: &ClusterKnowledge<'_>,
         table: &mut Cow<'_, Table>,
-        draft: &mut Draft,
+        draft: &mut TableDraft,
     ) {
         for (origin, ticket, request) in std::mem::take(&mut self.admin) {
             if let Some(pair) = apart(table, &request, &self.told.loads) {
@@ -557,7 +567,11 @@ impl CoordinatorTasks {
 
 impl Leader {
     /// Everything that is due, in one table.
-    pub(super) fn draft(&mut self, cx: &mut Context, known: &Known<'_>) -> Option<Draft> {
+    pub(super) fn draft(
+        &mut self,
+        cx: &mut Context,
+        known: &ClusterKnowledge<'_>,
+    ) -> Option<TableDraft> {
         let members = known.tables.accepted.members.iter().map(|m| m.id);
         let joined = members.filter(|m| self.has_joined(*m)).chain([cx.me()]);
         let joined: BTreeSet<MemberId> = joined.collect();
@@ -577,7 +591,7 @@ impl Leader {
     }
 }
 
-impl Draft {
+impl TableDraft {
     /// It is committed.
     pub(super) fn answer(self, cx: &mut Context, cluster: ClusterId) {
         for (origin, ticket, reply) in self.replies {
@@ -607,7 +621,7 @@ fn draft_voters(
         !voters.is_empty() && (!tables.recovery.dead.is_empty() || settled)
     };
     let may_vote = |v: &MemberId| base.member(*v).is_some() || broken(&mutant::NEWCOMERS_VOTE);
-    let wanted: Vec<MemberId> = planner::elders(table)
+    let wanted: Vec<MemberId> = planner::choose_voters(table)
         .into_iter()
         .filter(may_vote)
         .collect();
@@ -775,10 +789,10 @@ mod tests {
         cx.outputs.clear();
         core.propose(
             &mut cx,
-            Draft {
+            TableDraft {
                 table: Some(table),
                 replies,
-                ..Draft::default()
+                ..TableDraft::default()
             },
         );
         let told = |output: &Output| match output {

@@ -5,7 +5,7 @@ use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase, VotersGone};
 use crate::time::Time;
 use crate::wire::{Ballot, BallotAnswer, Commit, Message, Payload, Proposal};
-use doyen_placement::planner::{KeyspaceChange, NewKeyspace, Pace};
+use doyen_placement::planner::{HandOverUrgency, KeyspaceChange, NewKeyspace};
 use doyen_placement::{
     Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table,
     TableName, Term, Version,
@@ -256,7 +256,7 @@ fn graceful_leave_needs_no_wait() {
         net.until(2000, Net::healed);
         let leader = net.leaders()[0];
         for slot in [(leader + 1) % 3, leader] {
-            net.input(slot, Input::Leave(Pace::Repair));
+            net.input(slot, Input::Leave(HandOverUrgency::Repair));
             net.until(1500, |net| net.process(slot).handed_over);
             // The successors acknowledge at once, because the leaver sealed.
             let id = net.at(slot).unwrap();
@@ -1247,7 +1247,7 @@ fn proposals_and_commits_of_strangers_and_of_old_terms_change_nothing() {
     // A later term needs a proof.
     let answer = net.ask(follower, other, propose(next));
     assert!(
-        matches!(answer[..], [Message::AskMandate { .. }]),
+        matches!(answer[..], [Message::AskElectionProof { .. }]),
         "{answer:?}"
     );
     assert_eq!(net.table(follower).name(), committed);

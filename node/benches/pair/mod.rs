@@ -1,7 +1,7 @@
 //! Two shards that hold everything, without a network between them. The first is the primary.
 
 use bytes::{Bytes, BytesMut};
-use doyen_engine::command::{Arguments, COMMANDS, Request};
+use doyen_engine::command::{Arguments, COMMANDS, ParsedRequest};
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_engine::{Lane, Limits, Patience, Shard};
 use doyen_gossip::Time;
@@ -193,7 +193,7 @@ pub(crate) fn action_of(words: &[&'static str]) -> Action {
     let words: Vec<Bytes> = words.iter().map(|word| Bytes::from(*word)).collect();
     let args: &dyn Arguments = &words.as_slice();
     match COMMANDS.find(args).and_then(|spec| spec.request(args, 0)) {
-        Ok(Request::One { action, .. }) => action,
+        Ok(ParsedRequest::One { action, .. }) => action,
         other => unreachable!("{words:?} is {other:?}"),
     }
 }

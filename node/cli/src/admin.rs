@@ -17,8 +17,8 @@ mod wait;
 mod weight;
 
 use acl::AclCommand;
-use drain::{Drain, ForgetMember, RemoveMember};
-use events::Events;
+use drain::{DrainCommand, ForgetMember, RemoveMember};
+use events::EventsCommand;
 use keyspace::KeyspaceCommand;
 use map::MapCommand;
 use moves::Moves;
@@ -29,14 +29,14 @@ use token::TokenCommand;
 use wait::WaitOptions;
 use weight::WeightCommand;
 
-use super::Failed;
+use super::CommandFailed;
 use doyen::VotersGone;
 use doyen::config::value::Address;
 use doyen::config::{self, HTTP_PORT};
-use doyen::http::api::{self, Recovery};
+use doyen::http::api::{self, RecoveryBody};
 use doyen::http::client::{Client, HttpError, Trusted};
 use doyen::http::{ChangeBody, HttpReport, Verb};
-use doyen::net::identity::secret::{Role, Secrets};
+use doyen::net::identity::secret::{SecretRole, Secrets};
 use doyen::net::identity::{LOCAL_TOKEN, other_role};
 use doyen::report::status::{ClusterReport, KeyspaceReport, MemberReport};
 use doyen::report::table::{PartitionReport, TableReport};
@@ -74,11 +74,11 @@ const STATUS_HELP: &str = "Status: 0 the node is a member of a cluster, safe or 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum AdminCommand {
     /// Show members, keyspaces, and whether all data is safe
-    Status(Status),
+    Status(StatusCommand),
     /// Wait until all data is safe
     Wait(WaitOptions),
     /// Show which member holds which partition
-    Table(Table),
+    Table(TableCommand),
     /// Create, list, show, alter, split, merge and drop keyspaces
     Keyspace(KeyspaceCommand),
     /// List maps with what they hold, set their limits, and drop them
@@ -89,7 +89,7 @@ pub(super) enum AdminCommand {
     /// automatically
     Rebalance(Rebalance),
     /// Empty a member, so that it can be stopped without data loss
-    Drain(Drain),
+    Drain(DrainCommand),
     /// Remove a member whose machine will not return; data that only it had is lost
     Remove(RemoveMember),
     /// Forget a member that is gone: no status and no alert misses it any more
@@ -105,7 +105,7 @@ pub(super) enum AdminCommand {
     /// Restart every node, one at a time, without data loss
     RestartPlan(RestartPlan),
     /// Show the latest events of the cluster
-    Events(Events),
+    Events(EventsCommand),
     /// Continue without members that are gone for good, when no majority of the voters is left
     Recover(Recover),
     /// Choose between the halves of a cluster that was recovered on both sides of a cut
@@ -113,7 +113,7 @@ pub(super) enum AdminCommand {
 }
 
 impl AdminCommand {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self {
             Self::Status(command) => command.main().await,
             Self::Wait(command) => command.main().await,
@@ -153,19 +153,19 @@ pub(super) struct Target {
 
 /// The node to ask, and the proof that the caller may.
 #[derive(Debug, clap::Args)]
-pub(super) struct Endpoint {
+pub(super) struct AdminEndpoint {
     #[command(flatten)]
     target: Target,
     #[command(flatten)]
-    credentials: Credentials,
+    credentials: AdminCredentials,
 }
 
 /// Show the cluster.
 #[derive(Debug, clap::Args)]
 #[command(after_help = STATUS_HELP)]
-pub(super) struct Status {
+pub(super) struct StatusCommand {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// End with status 1 if the cluster is not safe
     #[arg(long, conflicts_with = "watch")]
     check: bool,
@@ -180,9 +180,9 @@ pub(super) struct Status {
 /// Show which member holds which partition.
 #[derive(Debug, clap::Args)]
 #[command(after_help = NO_CLUSTER_HELP)]
-pub(super) struct Table {
+pub(super) struct TableCommand {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -192,7 +192,7 @@ pub(super) struct Table {
 #[derive(Debug, clap::Args)]
 pub(super) struct Recover {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Names of members that are dead and will not come back. If one of them is still alive, there
     /// may be two clusters
     #[arg(long, value_name = "NAME", required = true, num_args = 1.., value_delimiter = ',')]
@@ -208,7 +208,7 @@ pub(super) struct Recover {
 
 /// The proof that a caller may ask.
 #[derive(Debug, clap::Args)]
-pub(super) struct Credentials {
+pub(super) struct AdminCredentials {
     /// File with the operator's or the members' secret (or DOYEN_SECRET_FILE, or DOYEN_SECRET)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
@@ -306,7 +306,7 @@ impl fmt::Display for Cost {
 }
 
 /// Asks the person at the terminal. Without a terminal, only `--yes` is an answer.
-fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
+fn confirm(dead: &str, cost: &Cost) -> Result<(), CommandFailed> {
     let what = format!(
         "continuing without {dead}: {cost}. If one of them still runs, the cluster splits in two, \
          and what one half acknowledges is lost"
@@ -321,40 +321,42 @@ fn confirm(dead: &str, cost: &Cost) -> Result<(), Failed> {
 }
 
 /// Asks whether what a command is about to do is meant.
-fn confirm_yes(what: &str, refusal: impl FnOnce() -> String) -> Result<(), Failed> {
+fn confirm_yes(what: &str, refusal: impl FnOnce() -> String) -> Result<(), CommandFailed> {
     let answer = ask(&format!("{what}. Type yes to continue: "), refusal)?;
     if answer.eq_ignore_ascii_case("yes") {
         Ok(())
     } else {
-        Err(Failed::new("the answer was not yes: nothing was changed"))
+        Err(CommandFailed::new(
+            "the answer was not yes: nothing was changed",
+        ))
     }
 }
 
 /// The answer of the person at the terminal, without the spaces around it. Without a terminal, the
 /// command fails with `refusal`.
-fn ask(question: &str, refusal: impl FnOnce() -> String) -> Result<String, Failed> {
+fn ask(question: &str, refusal: impl FnOnce() -> String) -> Result<String, CommandFailed> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failed::usage(refusal()));
+        return Err(CommandFailed::usage(refusal()));
     }
     write(question)?;
     let mut line = String::new();
     std::io::stdin()
         .lock()
         .read_line(&mut line)
-        .map_err(|e| Failed::new(format!("cannot read from stdin: {e}")))?;
+        .map_err(|e| CommandFailed::new(format!("cannot read from stdin: {e}")))?;
     Ok(line.trim().to_owned())
 }
 
 /// Asks for the name once more: what is dropped by mistake loses all its data. `loss` says what is
 /// about to be dropped.
-fn confirm_drop(name: &str, loss: &str) -> Result<(), Failed> {
+fn confirm_drop(name: &str, loss: &str) -> Result<(), CommandFailed> {
     let refusal = || {
         format!("dropping {name} loses all its data: add --yes, as there is no terminal to ask at")
     };
     if ask(&format!("{loss}. Type its name to continue: "), refusal)? == name {
         Ok(())
     } else {
-        Err(Failed::new(
+        Err(CommandFailed::new(
             "the answer was not its name: nothing was dropped",
         ))
     }
@@ -362,15 +364,15 @@ fn confirm_drop(name: &str, loss: &str) -> Result<(), Failed> {
 
 /// Makes a file that its owner alone may read. One that exists is not overwritten. `given` says how
 /// the person gave its name.
-fn private_file(given: &str, path: &Path) -> Result<File, Failed> {
+fn private_file(given: &str, path: &Path) -> Result<File, CommandFailed> {
     let mut options = OpenOptions::new();
     let options = options.write(true).create_new(true).mode(0o600);
     options.open(path).map_err(|e| match e.kind() {
-        io::ErrorKind::AlreadyExists => Failed::usage(format!(
+        io::ErrorKind::AlreadyExists => CommandFailed::usage(format!(
             "{given}: {} exists, and is not overwritten: give another name, or remove it",
             path.display()
         )),
-        _ => Failed::usage(format!("{given}: cannot write {}: {e}", path.display())),
+        _ => CommandFailed::usage(format!("{given}: cannot write {}: {e}", path.display())),
     })
 }
 
@@ -406,9 +408,9 @@ impl fmt::Display for Recovered {
     }
 }
 
-impl Endpoint {
+impl AdminEndpoint {
     /// What asks the node.
-    fn client(&self) -> Result<Client, Failed> {
+    fn client(&self) -> Result<Client, CommandFailed> {
         self.credentials.client(self.target.address())
     }
 
@@ -418,7 +420,7 @@ impl Endpoint {
         verb: &Verb<N, B>,
         names: [&str; N],
         body: &B,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Value, CommandFailed> {
         Ok(self.client()?.make(verb, names, body).await?)
     }
 }
@@ -447,8 +449,8 @@ pub(super) fn http_address(text: &str) -> Result<String, String> {
     Ok(scheme + &address)
 }
 
-impl Status {
-    async fn main(self) -> Result<ExitCode, Failed> {
+impl StatusCommand {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let shown = show_or_watch(&node, &api::STATUS, (self.watch, self.json), print::cluster);
         let well = shown
@@ -458,8 +460,8 @@ impl Status {
     }
 }
 
-impl Table {
-    async fn main(self) -> Result<ExitCode, Failed> {
+impl TableCommand {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let report = node.ask(&api::TABLE).await?;
         show(&report, self.json, print::table)?;
@@ -468,7 +470,7 @@ impl Table {
 }
 
 impl Recover {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let gone = self.gone.to_string();
         let node = self.endpoint.client()?;
         let before = node.ask(&api::TABLE).await?;
@@ -489,7 +491,7 @@ impl Recover {
             confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
         }
         let assert_dead = self.assert_dead;
-        node.make(&api::RECOVER, [], &Recovery { assert_dead, gone })
+        node.make(&api::RECOVER, [], &RecoveryBody { assert_dead, gone })
             .await?;
         write(&format!("continuing without {}\n", dead.join(", ")))?;
         tell_what_became(&node, &before, &dead).await
@@ -501,7 +503,7 @@ async fn tell_what_became(
     node: &Client,
     before: &TableReport,
     dead: &[String],
-) -> Result<ExitCode, Failed> {
+) -> Result<ExitCode, CommandFailed> {
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
         // If the node does not answer for a moment, the change still holds.
@@ -524,10 +526,10 @@ async fn tell_what_became(
     }
 }
 
-impl Credentials {
+impl AdminCredentials {
     /// Asks the node at this address. The token goes only to a node whose certificate is trusted,
     /// or to this machine.
-    pub(super) fn client(&self, address: impl Into<String>) -> Result<Client, Failed> {
+    pub(super) fn client(&self, address: impl Into<String>) -> Result<Client, CommandFailed> {
         let said = std::env::var_os("DOYEN_HTTP_CA").filter(|value| !value.is_empty());
         let authority = self.http_ca.clone().or(said.map(PathBuf::from));
         let token_file = self.from(&self.http_token_file, "DOYEN_HTTP_TOKEN_FILE");
@@ -541,7 +543,7 @@ impl Credentials {
             (None, Some(secrets)) => Trusted::by_secrets(secrets),
             (None, None) => Ok(None),
         };
-        let trusted = trusted.map_err(|e| Failed::usage(e.to_string()))?;
+        let trusted = trusted.map_err(|e| CommandFailed::usage(e.to_string()))?;
         let token = match token_file {
             Some(path) => token_of(&path)?,
             None => operator_token(secrets.as_ref())?,
@@ -558,19 +560,19 @@ impl Credentials {
     }
 
     /// The secrets, if they are given.
-    fn secrets(&self) -> Result<Option<Secrets>, Failed> {
+    fn secrets(&self) -> Result<Option<Secrets>, CommandFailed> {
         if let Some(path) = self.from(&self.secret_file, "DOYEN_SECRET_FILE") {
             return Ok(Some(config::secrets_of(&path, "--secret-file")?));
         }
         let said = std::env::var_os("DOYEN_SECRET").filter(|value| !value.is_empty());
         said.map(|secret| Secrets::of_bytes(secret.as_bytes()))
             .transpose()
-            .map_err(|e| Failed::usage(format!("DOYEN_SECRET: {e}")))
+            .map_err(|e| CommandFailed::usage(format!("DOYEN_SECRET: {e}")))
     }
 }
 
 /// The first token of a file.
-fn token_of(path: &Path) -> Result<String, Failed> {
+fn token_of(path: &Path) -> Result<String, CommandFailed> {
     let tokens = config::http_tokens(path, "--http-token-file")?;
     // There is at least one.
     let first = tokens.first().map(|token| token.to_string());
@@ -578,15 +580,15 @@ fn token_of(path: &Path) -> Result<String, Failed> {
 }
 
 /// The token that these secrets yield.
-fn operator_token(secrets: Option<&Secrets>) -> Result<String, Failed> {
+fn operator_token(secrets: Option<&Secrets>) -> Result<String, CommandFailed> {
     let Some(secrets) = secrets else {
         return Ok(LOCAL_TOKEN.into());
     };
     let token = secrets.first().operator_token();
     token.map(|token| token.to_string()).ok_or_else(|| {
-        Failed::usage(format!(
+        CommandFailed::usage(format!(
             "--secret-file: {}",
-            other_role(secrets.role(), Role::Operator)
+            other_role(secrets.role(), SecretRole::Operator)
         ))
     })
 }
@@ -600,7 +602,7 @@ fn answered(well: bool) -> ExitCode {
     }
 }
 
-impl From<HttpError> for Failed {
+impl From<HttpError> for CommandFailed {
     fn from(e: HttpError) -> Self {
         match e {
             HttpError::NoToken => Self::new(
@@ -620,7 +622,7 @@ impl From<HttpError> for Failed {
 #[derive(Debug, clap::Args)]
 struct List {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -632,7 +634,7 @@ impl List {
         self,
         report: &HttpReport<Vec<T>>,
         for_people: fn(&[T]) -> String,
-    ) -> Result<ExitCode, Failed>
+    ) -> Result<ExitCode, CommandFailed>
     where
         T: Serialize + DeserializeOwned,
     {
@@ -648,14 +650,14 @@ async fn show_or_watch<T: Serialize + DeserializeOwned>(
     report: &HttpReport<T>,
     (watch, as_json): (bool, bool),
     mut for_people: impl FnMut(&T) -> String,
-) -> Result<Option<T>, Failed> {
+) -> Result<Option<T>, CommandFailed> {
     let redraw = watch && !as_json && std::io::stdout().is_terminal();
     loop {
         let (text, looked) = match node.ask(report).await {
             Ok(looked) if as_json => (json(&looked, !watch)?, Some(looked)),
             Ok(looked) => (for_people(&looked), Some(looked)),
             // A node that is watched may answer again later.
-            Err(e) if watch => (format!("{}\n", Failed::from(e).message), None),
+            Err(e) if watch => (format!("{}\n", CommandFailed::from(e).message), None),
             Err(e) => return Err(e.into()),
         };
         // If the terminal does not tell its size, it gets the whole text.
@@ -676,7 +678,7 @@ fn show<T: Serialize>(
     report: &T,
     as_json: bool,
     for_people: impl FnOnce(&T) -> String,
-) -> Result<ExitCode, Failed> {
+) -> Result<ExitCode, CommandFailed> {
     write(&if as_json {
         json(report, true)?
     } else {
@@ -686,28 +688,28 @@ fn show<T: Serialize>(
 }
 
 /// Says what was done.
-fn tell(text: fmt::Arguments<'_>) -> Result<ExitCode, Failed> {
+fn tell(text: fmt::Arguments<'_>) -> Result<ExitCode, CommandFailed> {
     write(&text.to_string())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn json<T: Serialize>(report: &T, pretty: bool) -> Result<String, Failed> {
+fn json<T: Serialize>(report: &T, pretty: bool) -> Result<String, CommandFailed> {
     let text = if pretty {
         serde_json::to_string_pretty(report)
     } else {
         serde_json::to_string(report)
     };
     text.map(|t| t + "\n")
-        .map_err(|e| Failed::new(e.to_string()))
+        .map_err(|e| CommandFailed::new(e.to_string()))
 }
 
 /// Writes to stdout. `false`: the reader has closed the pipe (`doyen table | head`).
-fn write(text: &str) -> Result<bool, Failed> {
+fn write(text: &str) -> Result<bool, CommandFailed> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-        Err(e) => Err(Failed::new(format!("cannot write to stdout: {e}"))),
+        Err(e) => Err(CommandFailed::new(format!("cannot write to stdout: {e}"))),
     }
 }
 

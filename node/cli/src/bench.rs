@@ -11,14 +11,14 @@
 mod keys;
 mod load;
 mod native;
-mod pace;
 mod plan;
+mod rate;
 mod recorder;
 mod report;
 mod resp;
 mod schedule;
 
-use super::Failed;
+use super::CommandFailed;
 use load::BenchLoad;
 use report::BenchReport;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
         self.load.check()?;
         let native = self.native.native;
         let (recorder, behind) = if native {
@@ -71,16 +71,16 @@ impl Bench {
         if self.json {
             super::say(format_args!(
                 "{}\n",
-                serde_json::to_string(&report).map_err(|e| Failed::new(e.to_string()))?
+                serde_json::to_string(&report).map_err(|e| CommandFailed::new(e.to_string()))?
             ));
         } else {
             super::say(format_args!("{report}"));
         }
         match (recorder.operations(), recorder.first_error()) {
-            (0, Some(error)) => Err(Failed::new(format!(
+            (0, Some(error)) => Err(CommandFailed::new(format!(
                 "no operation succeeded; the first reply was: {error}"
             ))),
-            (0, None) => Err(Failed::new(
+            (0, None) => Err(CommandFailed::new(
                 "no operation was answered during the measurement: try more --seconds",
             )),
             _ => Ok(ExitCode::SUCCESS),

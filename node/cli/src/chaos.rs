@@ -23,13 +23,13 @@ mod plan;
 mod report;
 mod strike;
 
-use super::{Failed, runtime, say};
+use super::{CommandFailed, runtime, say};
 use book::{Book, Fault};
 use doyen::testkit::{Cluster, History};
-use end::End;
+use end::ChaosEnd;
 use load::ChaosLoad;
 use plan::ChaosPlan;
-use report::{ChaosReport, Sum};
+use report::{ChaosReport, ReportSum};
 use std::cell::RefCell;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -130,7 +130,7 @@ fn hours(text: &str) -> Result<f64, String> {
 type SharedBook = Rc<RefCell<Book>>;
 
 impl Chaos {
-    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
         runtime()?.block_on(LocalSet::new().run_until(async {
             let (hand, by_hand) = watch::channel(false);
             tokio::select! {
@@ -140,9 +140,9 @@ impl Chaos {
         }))
     }
 
-    async fn play(self, by_hand: watch::Receiver<bool>) -> Result<ExitCode, Failed> {
+    async fn play(self, by_hand: watch::Receiver<bool>) -> Result<ExitCode, CommandFailed> {
         if self.backups >= self.nodes {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--nodes {} --backups {}: {} copies of each partition need {} nodes; \
                  use --nodes {} or --backups {}",
                 self.nodes,
@@ -155,7 +155,7 @@ impl Chaos {
         }
         let operations = self.minutes * 60.0 * f64::from(self.rate);
         if operations > OPERATIONS_MAX {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--minutes {} at --rate {} make {operations:.0} operations, but only \
                  {OPERATIONS_MAX:.0} can be judged: lower one of them",
                 self.minutes, self.rate
@@ -168,7 +168,7 @@ impl Chaos {
                 .create(true)
                 .open(path);
             open.map_err(|e| {
-                Failed::usage(format!("cannot write {} (--report): {e}", path.display()))
+                CommandFailed::usage(format!("cannot write {} (--report): {e}", path.display()))
             })?;
         }
         let seed = self.seed.unwrap_or_else(|| rand::random::<u32>().into());
@@ -182,7 +182,7 @@ impl Chaos {
             });
         };
         let until = Instant::now() + Duration::from_secs_f64(hours * 3600.0);
-        let mut sum = Sum::default();
+        let mut sum = ReportSum::default();
         for seed in seed.. {
             let left = until
                 .saturating_duration_since(Instant::now())
@@ -209,16 +209,16 @@ impl Chaos {
     }
 
     /// Prints a line of JSON, if JSON is requested.
-    fn print(&self, what: &impl serde::Serialize) -> Result<(), Failed> {
+    fn print(&self, what: &impl serde::Serialize) -> Result<(), CommandFailed> {
         if self.json {
             let text = serde_json::to_string(what)
-                .map_err(|e| Failed::new(format!("cannot write it as JSON: {e}")))?;
+                .map_err(|e| CommandFailed::new(format!("cannot write it as JSON: {e}")))?;
             say(format_args!("{text}\n"));
         }
         Ok(())
     }
 
-    fn tell(&self, report: &ChaosReport) -> Result<(), Failed> {
+    fn tell(&self, report: &ChaosReport) -> Result<(), CommandFailed> {
         if !self.json {
             say(format_args!("{report}"));
         }
@@ -226,7 +226,7 @@ impl Chaos {
         if let Some(path) = &self.report {
             let write = std::fs::write(path, page::page(report));
             write.map_err(|e| {
-                Failed::new(format!("cannot write {} (--report): {e}", path.display()))
+                CommandFailed::new(format!("cannot write {} (--report): {e}", path.display()))
             })?;
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Chaos {
         seed: u64,
         minutes: f64,
         by_hand: &watch::Receiver<bool>,
-    ) -> Result<ChaosReport, Failed> {
+    ) -> Result<ChaosReport, CommandFailed> {
         let mut book = Book::new(!self.json);
         if self.hours.is_some() {
             book = book.without_seconds();
@@ -249,8 +249,9 @@ impl Chaos {
             self.nodes,
             self.backups + 1
         ));
-        let itself = std::env::current_exe()
-            .map_err(|e| Failed::new(format!("cannot find the path of this program: {e}")))?;
+        let itself = std::env::current_exe().map_err(|e| {
+            CommandFailed::new(format!("cannot find the path of this program: {e}"))
+        })?;
         let mut builder = Cluster::builder()
             .binary(itself)
             .apart()
@@ -262,7 +263,7 @@ impl Chaos {
             builder = builder
                 .directory(rounds.map_or_else(|| directory.clone(), |round| directory.join(round)));
         }
-        let starting = End::new(Instant::now(), by_hand.clone());
+        let starting = ChaosEnd::new(Instant::now(), by_hand.clone());
         let started = starting
             .unless_ended(builder.start(self.nodes.into()))
             .await;
@@ -276,7 +277,7 @@ impl Chaos {
         book.borrow_mut().see(&cluster);
         let load = ChaosLoad::start(&book, &history, &cluster, self.rate, seed).await?;
         let ticker = tokio::task::spawn_local(tick(book.clone()));
-        let end = End::new(
+        let end = ChaosEnd::new(
             Instant::now() + Duration::from_secs_f64(minutes * 60.0),
             by_hand.clone(),
         );
@@ -320,7 +321,7 @@ async fn rampage(
     mut plan: ChaosPlan,
     cluster: &mut Cluster,
     book: &SharedBook,
-    end: &End,
+    end: &ChaosEnd,
 ) -> Option<String> {
     loop {
         let mut episode = plan.next();

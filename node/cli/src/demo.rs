@@ -18,7 +18,7 @@ mod scene;
 mod script;
 mod view;
 
-use super::{Failed, interrupted, runtime};
+use super::{CommandFailed, interrupted, runtime};
 use scene::Scene;
 use std::cell::RefCell;
 use std::io::IsTerminal;
@@ -58,14 +58,14 @@ pub(super) struct Demo {
 type SharedScene = Rc<RefCell<Scene>>;
 
 impl Demo {
-    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
         let plain = self.plain || !std::io::stdout().is_terminal();
         runtime()?.block_on(LocalSet::new().run_until(self.play(plain)))
     }
 
-    async fn play(self, plain: bool) -> Result<ExitCode, Failed> {
+    async fn play(self, plain: bool) -> Result<ExitCode, CommandFailed> {
         let scene = Rc::new(RefCell::new(Scene::new()));
-        let mut view = view::View::open(plain, scene.clone())?;
+        let mut view = view::DemoView::open(plain, scene.clone())?;
         let outcome = tokio::select! {
             outcome = script::play(self.nodes, self.seconds, scene.clone()) => outcome,
             why = view.run() => Err(why),

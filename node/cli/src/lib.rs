@@ -37,7 +37,7 @@ const READER_LEFT: i32 = 141;
 #[command(name = "doyen", version, max_term_width = 110, after_help = STATUS_HELP)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
 const STATUS_HELP: &str = "Status: 0 success; 1 failure; 2 a flag, a file or a variable is wrong; \
@@ -46,9 +46,9 @@ const STATUS_HELP: &str = "Status: 0 success; 1 failure; 2 a flag, a file or a v
                            fails prints the reason in one line on stderr.";
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum CliCommand {
     /// Run a node
-    Run(Box<run::Run>),
+    Run(Box<run::RunCommand>),
     /// Start a cluster on this machine, kill its coordinator under load, and count lost writes
     Demo(demo::Demo),
     /// Start a cluster on this machine, inject faults, and check every answer that clients got
@@ -67,12 +67,12 @@ enum Command {
 
 /// A command failed: the message, and the exit status.
 #[derive(Debug)]
-struct Failed {
+struct CommandFailed {
     message: String,
     status: u8,
 }
 
-impl Failed {
+impl CommandFailed {
     fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -88,25 +88,25 @@ impl Failed {
     }
 }
 
-impl From<ConfigError> for Failed {
+impl From<ConfigError> for CommandFailed {
     fn from(e: ConfigError) -> Self {
         Self::usage(e.0)
     }
 }
 
-impl From<InvalidField> for Failed {
+impl From<InvalidField> for CommandFailed {
     fn from(e: InvalidField) -> Self {
         Self::usage(e.why)
     }
 }
 
-impl From<TestkitError> for Failed {
+impl From<TestkitError> for CommandFailed {
     fn from(e: TestkitError) -> Self {
         Self::new(e.to_string())
     }
 }
 
-impl From<NotStarted> for Failed {
+impl From<NotStarted> for CommandFailed {
     fn from(e: NotStarted) -> Self {
         Self::new(e.to_string())
     }
@@ -115,17 +115,17 @@ impl From<NotStarted> for Failed {
 /// The whole program.
 pub fn main() -> ExitCode {
     let done = match parse::<Cli>().command {
-        Command::Run(run) => run.main(),
-        Command::Demo(demo) => demo.main(),
-        Command::Chaos(chaos) => chaos.main(),
-        Command::Bench(bench) => bench.main(),
-        Command::Simulate(simulate) => simulate.main(),
-        Command::Admin(admin) => block_on(admin.main()),
-        Command::Alerts => {
+        CliCommand::Run(run) => run.main(),
+        CliCommand::Demo(demo) => demo.main(),
+        CliCommand::Chaos(chaos) => chaos.main(),
+        CliCommand::Bench(bench) => bench.main(),
+        CliCommand::Simulate(simulate) => simulate.main(),
+        CliCommand::Admin(admin) => block_on(admin.main()),
+        CliCommand::Alerts => {
             say(format_args!("{}", include_str!("../../alerts.yml")));
             Ok(ExitCode::SUCCESS)
         }
-        Command::Version => {
+        CliCommand::Version => {
             let (least, most) = doyen_placement::level::LEVELS;
             let version = env!("CARGO_PKG_VERSION");
             say(format_args!("doyen {version} (levels {least} to {most})\n"));
@@ -179,7 +179,7 @@ fn end_unless_printed(printed: std::io::Result<()>) {
     }
 }
 
-fn fail(failed: &Failed) -> ExitCode {
+fn fail(failed: &CommandFailed) -> ExitCode {
     // A message of the system or of a peer may have several lines.
     let line = failed
         .message
@@ -326,15 +326,15 @@ fn wrap(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failed> {
+fn runtime() -> Result<tokio::runtime::Runtime, CommandFailed> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|e| Failed::new(format!("cannot start: {e}")))
+        .map_err(|e| CommandFailed::new(format!("cannot start: {e}")))
 }
 
 /// Waits for Ctrl-C or SIGTERM. The processes that the command started end with their owner.
-async fn interrupted(command: &str) -> Failed {
+async fn interrupted(command: &str) -> CommandFailed {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),
@@ -348,14 +348,16 @@ async fn interrupted(command: &str) -> Failed {
     ended_by_hand(command)
 }
 
-fn ended_by_hand(command: &str) -> Failed {
-    Failed {
+fn ended_by_hand(command: &str) -> CommandFailed {
+    CommandFailed {
         message: format!("interrupted: every node of the {command} was stopped"),
         status: 130,
     }
 }
 
-fn block_on(work: impl Future<Output = Result<ExitCode, Failed>>) -> Result<ExitCode, Failed> {
+fn block_on(
+    work: impl Future<Output = Result<ExitCode, CommandFailed>>,
+) -> Result<ExitCode, CommandFailed> {
     runtime()?.block_on(work)
 }
 

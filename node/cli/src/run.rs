@@ -3,7 +3,7 @@
 mod limits;
 mod phrases;
 
-use super::{Failed, runtime};
+use super::{CommandFailed, runtime};
 use doyen::Error;
 use doyen::config::value::LogFormat;
 use doyen::config::{self, Config, Defaults, Options};
@@ -28,7 +28,7 @@ they change. Every other change needs a restart.
 Status: 0 left in order; 1 failure (a port is in use, no seed accepts this node, its name is \
 taken); 2 a flag, a file or a variable is wrong; 3 left, and keys are lost that no other member \
 has; 128 + n told twice to end by signal n.")]
-pub(super) struct Run {
+pub(super) struct RunCommand {
     /// TOML file with options
     #[arg(long, env = "DOYEN_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
@@ -39,8 +39,8 @@ pub(super) struct Run {
     options: Options,
 }
 
-impl Run {
-    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+impl RunCommand {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
         // Before anything else: a closing terminal sends SIGHUP, and many programs reload on it. It
         // never ends this node, also not while it starts or leaves.
         let runtime = runtime()?;
@@ -60,7 +60,7 @@ impl Run {
         }
         let log = options.log.take().unwrap_or_else(|| "info".into());
         let filter = tracing_subscriber::EnvFilter::try_new(&log).map_err(|_| {
-            Failed::usage(format!(
+            CommandFailed::usage(format!(
                 "--log `{log}` is not a filter: use error, warn, info, debug, or doyen=debug"
             ))
         })?;
@@ -92,7 +92,7 @@ impl Run {
     }
 }
 
-async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
+async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFailed> {
     // Before the node starts: a signal that arrives in between must not kill it.
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| no_signals(&e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| no_signals(&e))?;
@@ -101,8 +101,8 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
     let node = doyen::start(config).await.map_err(|e| match e {
         Error::Config(e) => e.into(),
         // The configuration names a file, and that file is missing or wrong.
-        Error::Identity(_) => Failed::usage(e.to_string()),
-        _ => Failed::new(e.to_string()),
+        Error::Identity(_) => CommandFailed::usage(e.to_string()),
+        _ => CommandFailed::new(e.to_string()),
     })?;
     // Not before the start: if a port is in use, that error stands alone.
     if node.insecure() {
@@ -137,7 +137,7 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
                     Ok(departure) => format!("the node has left ({departure:?})"),
                 };
                 node.kill().await;
-                return Err(Failed::new(why));
+                return Err(CommandFailed::new(why));
             }
         }
     }
@@ -201,17 +201,17 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, Failed> {
     }
 }
 
-fn no_signals(e: &std::io::Error) -> Failed {
-    Failed::new(format!("cannot watch signals: {e}"))
+fn no_signals(e: &std::io::Error) -> CommandFailed {
+    CommandFailed::new(format!("cannot watch signals: {e}"))
 }
 
 /// Prints the ports that the node listens on, in one line that programs can read.
-fn announce(node: &Node) -> Result<(), Failed> {
+fn announce(node: &Node) -> Result<(), CommandFailed> {
     let line = Ready::of(node);
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}")
         .and_then(|()| out.flush())
-        .map_err(|e| Failed::new(format!("cannot write to stdout: {e}")))
+        .map_err(|e| CommandFailed::new(format!("cannot write to stdout: {e}")))
 }
 
 /// A broken invariant in one thread must not leave a node half alive: the other members would wait
@@ -236,7 +236,7 @@ fn allow_many_files() {
     }
 }
 
-fn exit_with_stdin() -> Result<(), Failed> {
+fn exit_with_stdin() -> Result<(), CommandFailed> {
     let watch = || {
         let mut byte = [0];
         // When the parent dies, its end of the pipe closes. Bytes that it writes mean nothing.
@@ -246,6 +246,6 @@ fn exit_with_stdin() -> Result<(), Failed> {
     std::thread::Builder::new()
         .name("doyen-stdin".into())
         .spawn(watch)
-        .map_err(|e| Failed::new(format!("cannot start: {e}")))?;
+        .map_err(|e| CommandFailed::new(format!("cannot start: {e}")))?;
     Ok(())
 }

@@ -3,10 +3,10 @@
 mod files;
 mod rotate;
 
-use super::{Failed, say};
+use super::{CommandFailed, say};
 use doyen::config::{Line, Secrets, secrets_of};
 use doyen::net::identity::authority_certificates;
-use doyen::net::identity::secret::Role;
+use doyen::net::identity::secret::SecretRole;
 use files::{AUTHORITY, CLIENT, MEMBER, OPERATOR, SecretFiles};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,7 +55,7 @@ struct ShowSecret {
 }
 
 impl SecretCommand {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             SecretAction::New(new) => new.main(),
             SecretAction::Show(show) => show.main(),
@@ -65,15 +65,15 @@ impl SecretCommand {
 }
 
 impl NewSecret {
-    fn main(self) -> Result<ExitCode, Failed> {
+    fn main(self) -> Result<ExitCode, CommandFailed> {
         let secrets = match &self.from {
             Some(path) => secrets_of(path, "--from")?,
             None => Line::new_member()
                 .and_then(|line| Secrets::new(vec![line]))
-                .map_err(|e| Failed::new(e.to_string()))?,
+                .map_err(|e| CommandFailed::new(e.to_string()))?,
         };
-        if secrets.role() != Role::Member {
-            return Err(Failed::usage(format!(
+        if secrets.role() != SecretRole::Member {
+            return Err(CommandFailed::usage(format!(
                 "--from: other secrets are derived from that of a member, and this is that of {}",
                 secrets.role().with_article()
             )));
@@ -96,13 +96,13 @@ impl NewSecret {
 }
 
 impl ShowSecret {
-    fn main(self) -> Result<ExitCode, Failed> {
+    fn main(self) -> Result<ExitCode, CommandFailed> {
         for path in &self.files {
             let secrets = secrets_of(path, "FILE")?;
             let may = match secrets.role() {
-                Role::Member => "a node: it may also use data and administer",
-                Role::Client => "a client: it may use data",
-                Role::Operator => "an operator: it may administer by HTTP",
+                SecretRole::Member => "a node: it may also use data and administer",
+                SecretRole::Client => "a client: it may use data",
+                SecretRole::Operator => "an operator: it may administer by HTTP",
             };
             let mut out = format!("{}: for {may}\n", path.display());
             for (number, line) in secrets.lines().iter().enumerate() {
@@ -121,6 +121,6 @@ impl ShowSecret {
 }
 
 /// The certificates of the authorities of all lines, for programs that use TLS.
-fn authorities(secrets: &Secrets) -> Result<String, Failed> {
-    authority_certificates(secrets).map_err(|e| Failed::new(e.to_string()))
+fn authorities(secrets: &Secrets) -> Result<String, CommandFailed> {
+    authority_certificates(secrets).map_err(|e| CommandFailed::new(e.to_string()))
 }

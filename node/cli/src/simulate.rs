@@ -23,10 +23,10 @@ mod strategy;
 #[cfg(test)]
 mod tests;
 
-use super::admin::Credentials;
-use super::{COPIES, Failed, counted};
+use super::admin::AdminCredentials;
+use super::{COPIES, CommandFailed, counted};
 use clap::ValueEnum;
-use cluster::{Cluster, Event, SimulatedStage};
+use cluster::{SimulatedCluster, SimulatedEvent, SimulatedStage};
 use comparison::run;
 use doyen::http::api;
 use figures::StrategyOutcome;
@@ -35,7 +35,7 @@ use live::what_if;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use strategy::{Options, StrategyKind};
+use strategy::{StrategyKind, StrategyOptions};
 
 /// The most copies beside the primary that a keyspace may have.
 const BACKUPS_MAX: i64 = doyen_placement::table::validate::BACKUPS_MAX as i64;
@@ -76,7 +76,7 @@ pub(super) struct Simulate {
         value_delimiter = ',',
         allow_hyphen_values = true
     )]
-    events: Vec<Event>,
+    events: Vec<SimulatedEvent>,
     /// Number of keys, each of 64 to 4096 bytes
     #[arg(
         long,
@@ -133,7 +133,7 @@ pub(super) struct Simulate {
     )]
     from_cluster: Option<String>,
     #[command(flatten)]
-    credentials: Credentials,
+    credentials: AdminCredentials,
     /// Print JSON with every stage and every node
     #[arg(long, conflicts_with = "csv")]
     json: bool,
@@ -146,7 +146,7 @@ pub(super) struct Simulate {
 }
 
 impl Simulate {
-    pub(super) fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
         let (outcomes, words) = match &self.from_cluster {
             Some(address) => self.of_cluster(address)?,
             None => self.of_strategies()?,
@@ -154,7 +154,7 @@ impl Simulate {
         if self.json {
             super::say(format_args!(
                 "{}\n",
-                serde_json::to_string(&outcomes).map_err(|e| Failed::new(e.to_string()))?
+                serde_json::to_string(&outcomes).map_err(|e| CommandFailed::new(e.to_string()))?
             ));
         } else if self.csv {
             super::say(format_args!("{}", print::csv(&outcomes)));
@@ -163,14 +163,14 @@ impl Simulate {
         }
         if let Some(path) = &self.plot {
             let svg = plot::svg(&outcomes, &words)
-                .map_err(|e| Failed::new(format!("cannot draw: {e}")))?;
+                .map_err(|e| CommandFailed::new(format!("cannot draw: {e}")))?;
             std::fs::write(path, svg)
-                .map_err(|e| Failed::new(format!("cannot write {}: {e}", path.display())))?;
+                .map_err(|e| CommandFailed::new(format!("cannot write {}: {e}", path.display())))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn of_strategies(&self) -> Result<(Vec<StrategyOutcome>, String), Failed> {
+    fn of_strategies(&self) -> Result<(Vec<StrategyOutcome>, String), CommandFailed> {
         let stages = self.stages()?;
         let keys = self.keys()?;
         Ok((
@@ -182,26 +182,26 @@ impl Simulate {
         ))
     }
 
-    fn of_cluster(&self, address: &str) -> Result<(Vec<StrategyOutcome>, String), Failed> {
+    fn of_cluster(&self, address: &str) -> Result<(Vec<StrategyOutcome>, String), CommandFailed> {
         let client = self.credentials.client(address)?;
         let asked = super::runtime()?.block_on(client.ask(&api::PLACEMENT));
-        let asked = asked.map_err(|e| Failed::new(e.to_string()))?;
-        let (table, loads) = asked
-            .checked()
-            .map_err(|e| Failed::new(format!("{address} answers with an invalid table: {e}")))?;
+        let asked = asked.map_err(|e| CommandFailed::new(e.to_string()))?;
+        let (table, loads) = asked.checked().map_err(|e| {
+            CommandFailed::new(format!("{address} answers with an invalid table: {e}"))
+        })?;
         let words = format!(
             "the cluster at {address}: table {}, {} partitions, each counted as a key",
             table.version,
             table.partitions().count()
         );
-        let outcome =
-            what_if(table, &loads, &self.events).map_err(|e| Failed::usage(e.to_string()))?;
+        let outcome = what_if(table, &loads, &self.events)
+            .map_err(|e| CommandFailed::usage(e.to_string()))?;
         Ok((vec![outcome], words))
     }
 
-    fn stages(&self) -> Result<Vec<SimulatedStage>, Failed> {
+    fn stages(&self) -> Result<Vec<SimulatedStage>, CommandFailed> {
         if !self.partitions.is_power_of_two() || self.partitions > doyen_placement::hash::SLOTS {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--partitions {}: give a power of two up to 16384",
                 self.partitions
             )));
@@ -209,23 +209,23 @@ impl Simulate {
         if let Some(wrong) = self.zones.iter().find(|zone| {
             zone.is_empty() || zone.len() > doyen_placement::table::validate::NAME_BYTES_MAX
         }) {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--zones: `{wrong}` is not the name of a zone: give 1 to {} bytes",
                 doyen_placement::table::validate::NAME_BYTES_MAX
             )));
         }
-        let cluster = Cluster::new(self.nodes, &self.weights, &self.zones);
+        let cluster = SimulatedCluster::new(self.nodes, &self.weights, &self.zones);
         cluster
             .and_then(|cluster| cluster.stages(&self.events))
-            .map_err(|e| Failed::usage(e.to_string()))
+            .map_err(|e| CommandFailed::usage(e.to_string()))
     }
 
-    fn keys(&self) -> Result<SimulatedKeys, Failed> {
+    fn keys(&self) -> Result<SimulatedKeys, CommandFailed> {
         if let Some(path) = &self.key_file {
-            return key_file::read(path).map_err(Failed::usage);
+            return key_file::read(path).map_err(CommandFailed::usage);
         }
         if !(1..=KEYS_MAX).contains(&self.keys) {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--keys {}: give 1 to {KEYS_MAX}",
                 self.keys
             )));
@@ -235,7 +235,7 @@ impl Simulate {
                 SimulatedDistribution::Zipf(exponent.unwrap_or(0.99))
             }
             (_, Some(_)) => {
-                return Err(Failed::usage(
+                return Err(CommandFailed::usage(
                     "--exponent does not apply: use it with --distribution zipf",
                 ));
             }
@@ -245,7 +245,7 @@ impl Simulate {
         };
         match distribution {
             SimulatedDistribution::Zipf(exponent) if !(0.0..=100.0).contains(&exponent) => {
-                Err(Failed::usage(format!(
+                Err(CommandFailed::usage(format!(
                     "--exponent {exponent} is not an exponent of Zipf's law: give 0 to 100"
                 )))
             }
@@ -268,7 +268,7 @@ impl Simulate {
         keys: &SimulatedKeys,
     ) -> StrategyOutcome {
         let copies = 1 + usize::from(self.backups);
-        let mut strategy = kind.strategy(&Options {
+        let mut strategy = kind.strategy(&StrategyOptions {
             copies,
             partitions: self.partitions,
             seed: self.seed,

@@ -18,7 +18,7 @@
 //! `object|freq` is `OBJECT FREQ`.
 //!
 //! Commands on connections, the server, the cluster and whole keyspaces are rows of the same kind.
-//! They are in the front door that knows of those (`doyen::resp::command`).
+//! They are in the front end that knows of those (`doyen::resp::command`).
 //!
 //! ```
 //! use bytes::Bytes;
@@ -89,17 +89,17 @@ pub(crate) mod transfer;
 
 pub use crate::value::items::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
-pub use call::{Arguments, Call, is};
+pub use call::{Arguments, CommandCall, is};
 pub use description::{
-    ALL_KEYS, Description, KeyPlaces, NO_KEYS, ONE_KEY, Parse, Parsed, Request, command, container,
-    counted_keys,
+    ALL_KEYS, Description, KeyIndexes, NO_KEYS, ONE_KEY, ParseFn, Parsed, ParsedRequest, command,
+    container, counted_keys,
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};
 pub use registry::{COMMANDS, FAMILIES, count};
-pub use reply::{Reply, Shape, Words};
+pub use reply::{CommandReply, Shape, Words};
 pub use table::{CommandTable, Sorting, Spec, place_of};
-pub use transfer::{Read, Transfer};
+pub use transfer::{ContentRead, Transfer};
 
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@
 mod armed;
 
 #[cfg(feature = "fault-points")]
-pub use armed::{Unknown, arm, pass_tables};
+pub use armed::{UnknownFault, arm, pass_tables};
 
 /// A point at which a process may end. The step that the point is named after is done, but its
 /// messages may not have been sent yet.

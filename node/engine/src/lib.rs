@@ -36,7 +36,9 @@ pub use value::{codec, tags};
 
 pub use command::publication::{CHANNEL_BYTES_MAX, Publication};
 pub use log::bookmark::{Bookmark, NoBookmark};
-pub use log::changes::{By, Cause, Change, Filter, Former, Gap, Keys, Maps, Position, Told, What};
+pub use log::changes::{
+    By, Cause, Change, Filter, Former, Gap, KeyFilter, Maps, Position, Told, What,
+};
 pub use role::copy_stats::CopyStats;
 pub use role::marks::Committed;
 pub use role::partitions::Partitions;
@@ -46,16 +48,16 @@ pub use role::stats::Stats;
 pub use role::subscriber::Subscriber;
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]
-pub use role::threads::{Threads, thread_of};
+pub use role::threads::{MemberThreads, thread_of};
 #[doc(hidden)]
-pub use shard::inspect::{Asked, Inspection, Inspector};
+pub use shard::inspect::{InspectedCalls, Inspection, Inspector};
 pub use shard::machine::Shard;
-pub use shard::publishing::{Channels, CountQuestion, Counted, Publishing};
+pub use shard::publishing::{Channels, CountQuestion, CountedReceivers, Publishing};
 pub use store::census::Outside;
 pub use store::victims::SCRIPTS;
 pub use value::extended::Extended;
 pub use value::integer::integer;
-pub use wire::api::{Lane, Limits, Malformed, OpenCaller, Patience, ShardRequest, Token};
+pub use wire::api::{CallToken, Lane, Limits, Malformed, OpenCaller, Patience, ShardRequest};
 pub use wire::questions::AskedSubscribers;
 pub use wire::trace::TraceContext;
 pub use wire::visit::PARK;

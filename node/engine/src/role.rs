@@ -1,8 +1,8 @@
 //! What a node is for a partition: its primary, a copy of it, or one that learns it.
 
-pub(crate) mod callers;
 pub(crate) mod calls;
 pub(crate) mod clock;
+pub(crate) mod committed_outcomes;
 pub(crate) mod compaction;
 pub(crate) mod copy;
 pub(crate) mod copy_rate;
@@ -20,15 +20,14 @@ pub(crate) mod one_key;
 pub(crate) mod outbox;
 pub(crate) mod partition;
 pub(crate) mod partitions;
+pub(crate) mod pending_calls;
 mod placing;
 pub(crate) mod read_logs;
 pub(crate) mod readers;
-pub(crate) mod ready;
 pub(crate) mod recovery;
 pub(crate) mod replication;
 pub(crate) mod reshaping;
 pub(crate) mod room;
-pub(crate) mod rounds;
 pub(crate) mod slots;
 pub(crate) mod spans;
 pub(crate) mod split_point;
@@ -42,4 +41,5 @@ pub(crate) mod tenure;
 pub(crate) mod threads;
 pub(crate) mod tickets;
 pub(crate) mod timers;
+pub(crate) mod upkeep_queue;
 pub(crate) mod writing;

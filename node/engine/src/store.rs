@@ -13,7 +13,7 @@ mod contents;
 mod effect;
 mod fields;
 pub(crate) mod index;
-pub(crate) mod inheriting;
+pub(crate) mod lazy_migration;
 pub(crate) mod map;
 pub(crate) mod map_limits;
 mod maps;
@@ -26,13 +26,13 @@ mod table_pages;
 pub(crate) mod victims;
 
 pub(crate) use crate::value::entry::Key;
-pub(crate) use contents::{Place, Store};
+pub(crate) use contents::{Store, SurveyPosition};
 pub(crate) use effect::{Before, Effect, Undo};
 pub(crate) use fields::FoundKey;
-pub(crate) use inheriting::Portion;
-pub(crate) use map::{ENTRY_OVERHEAD, Map, Table};
-pub(crate) use sums::{Cursor, Piece, digest_bytes};
-pub(crate) use victims::{Victim, Wanted};
+pub(crate) use lazy_migration::Portion;
+pub(crate) use map::{ENTRY_OVERHEAD, RowTable, StoredMap};
+pub(crate) use sums::{Piece, SumCursor, digest_bytes};
+pub(crate) use victims::{EvictionQuota, Victim};
 
 #[cfg(test)]
 mod tests;

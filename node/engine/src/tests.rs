@@ -32,7 +32,8 @@ mod waiting;
 use super::store::Key;
 use super::*;
 use crate::command::operation::{
-    Action, Condition, Expiry, Operation, PartitionOperation, Step, Transaction, Watched, Work,
+    Action, Condition, Expiry, Operation, OperationBatch, OperationStep, PartitionOperation,
+    Watched, Work,
 };
 use crate::role::tenure::DROP_DELAY;
 use crate::value::outcome::{Failure, Outcome, Value};
@@ -156,8 +157,8 @@ struct World {
     tables: Vec<Arc<Table>>,
     committed: usize,
     asked: Vec<InSyncRequest>,
-    outcomes: BTreeMap<Token, Outcome>,
-    next_token: Token,
+    outcomes: BTreeMap<CallToken, Outcome>,
+    next_token: CallToken,
     opened: Vec<(u64, PartitionRef, Epoch)>,
     released: bool,
     /// This member accepts, but does not hear what is committed.
@@ -504,7 +505,7 @@ impl World {
         }
     }
 
-    fn submit(&mut self, n: u64, key: &str, action: Action) -> Token {
+    fn submit(&mut self, n: u64, key: &str, action: Action) -> CallToken {
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
         let token = self.next_token;
         let operation = Operation {
@@ -532,7 +533,7 @@ impl World {
         token
     }
 
-    fn submit_work(&mut self, n: u64, work: impl Into<Work>) -> Token {
+    fn submit_work(&mut self, n: u64, work: impl Into<Work>) -> CallToken {
         let token = self.next_token;
         self.next_token += 1;
         self.nodes.get_mut(&n).unwrap().shard.submit(
@@ -551,7 +552,7 @@ impl World {
         self.outcome(token)
     }
 
-    fn outcome(&mut self, token: Token) -> Outcome {
+    fn outcome(&mut self, token: CallToken) -> Outcome {
         for _ in 0..2_000 {
             if let Some(outcome) = self.outcomes.get(&token) {
                 return outcome.clone();
@@ -645,7 +646,7 @@ impl World {
     }
 
     fn check_copies(&self) {
-        let threads = Threads::of(&[&self.tables[self.committed]]);
+        let threads = MemberThreads::of(&[&self.tables[self.committed]]);
         for p in &self.tables[self.committed].keyspaces[0].partitions {
             let mut logs = p.in_sync().map(|m| threads.peer_of(m, p.id)).map(|m| {
                 let at = PartitionRef::new(KeyspaceId(0), p.id);
@@ -957,7 +958,7 @@ fn an_align_of_an_older_epoch_is_ignored() {
     w.settle(Duration::from_millis(800));
     assert_eq!(w.set(2, &key, "new"), Outcome::Ok);
     let last = held(&w);
-    let head = crate::wire::frame::Head {
+    let head = crate::wire::frame::FrameHead {
         at,
         epoch: Epoch(1),
         session: 0,
@@ -1598,7 +1599,7 @@ fn a_copy_follows_the_clock_of_a_new_primary_even_back() {
         let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
         w.settle(Duration::from_millis(100));
         a_newcomer_comes_in_sync(&mut w);
-        let behind = crate::role::clock::Clock::new(w.now);
+        let behind = crate::role::clock::PartitionClock::new(w.now);
         let slots = &mut w.nodes.get_mut(&3).unwrap().shard.slots;
         slots.get_mut(at).unwrap().held.as_mut().unwrap().clock = behind;
         it_leads(&mut w);
@@ -1772,9 +1773,9 @@ fn twin_of(key: &str) -> String {
 fn transaction<'a>(
     watched: &[(&str, Option<i64>)],
     steps: impl IntoIterator<Item = (&'a str, Action)>,
-) -> Transaction {
+) -> OperationBatch {
     let bytes = |key: &str| Bytes::copy_from_slice(key.as_bytes());
-    Transaction {
+    OperationBatch {
         keyspace: KeyspaceId(0),
         watched: watched
             .iter()
@@ -1786,7 +1787,7 @@ fn transaction<'a>(
             .collect(),
         steps: steps
             .into_iter()
-            .map(|(key, action)| Step::Key {
+            .map(|(key, action)| OperationStep::Key {
                 map: MapId(0),
                 key: bytes(key),
                 action,
@@ -1809,10 +1810,10 @@ fn random_faults(seed: u64, steps: u64) {
     let twins: Vec<String> = keys.iter().map(|key| twin_of(key)).collect();
     let is_pair = |k: usize| k >= 5;
     let mut counters: Vec<Counter> = keys.iter().map(|_| Counter::default()).collect();
-    let mut open: BTreeMap<Token, (u64, usize, bool, i64)> = BTreeMap::new();
+    let mut open: BTreeMap<CallToken, (u64, usize, bool, i64)> = BTreeMap::new();
     let judge = |w: &mut World,
                  counters: &mut Vec<Counter>,
-                 open: &mut BTreeMap<Token, (u64, usize, bool, i64)>| {
+                 open: &mut BTreeMap<CallToken, (u64, usize, bool, i64)>| {
         for (token, outcome) in std::mem::take(&mut w.outcomes) {
             let Some((_, k, write, floor)) = open.remove(&token) else {
                 continue;
@@ -2179,7 +2180,7 @@ fn answers_for_a_crowded_peer_wait_outside_of_its_buffer() {
     let large = "x".repeat(1 << 20);
     assert_eq!(w.set(1, "a", &large), Outcome::Ok);
     let small = w.submit(2, "b", Action::Get);
-    let reads: Vec<Token> = (0..300).map(|_| w.submit(2, "a", Action::Get)).collect();
+    let reads: Vec<CallToken> = (0..300).map(|_| w.submit(2, "a", Action::Get)).collect();
     w.nodes
         .get_mut(&1)
         .unwrap()
@@ -2300,7 +2301,7 @@ fn calls_for_a_crowded_primary_are_parked_in_order() {
         .unwrap()
         .shard
         .congested(w.now, id(1), true);
-    let tokens: Vec<Token> = (0..20)
+    let tokens: Vec<CallToken> = (0..20)
         .map(|n| {
             w.submit(
                 2,

@@ -34,12 +34,12 @@ pub fn test(
 
 /// What the attribute was told.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Arguments {
+struct TestArguments {
     nodes: Option<u8>,
     backups: Option<u8>,
 }
 
-impl Parse for Arguments {
+impl Parse for TestArguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let mut told = Self::default();
         while !input.is_empty() {
@@ -71,7 +71,7 @@ impl Parse for Arguments {
 }
 
 fn expand(arguments: TokenStream, function: TokenStream) -> syn::Result<TokenStream> {
-    let Arguments { nodes, backups } = syn::parse2(arguments)?;
+    let TestArguments { nodes, backups } = syn::parse2(arguments)?;
     let ItemFn {
         attrs,
         vis,

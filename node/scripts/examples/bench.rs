@@ -5,14 +5,14 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use doyen_scripts::{Commands, Interpreter, Limits, Protocol, Reply, Script};
+use doyen_scripts::{Commands, Interpreter, Script, ScriptLimits, ScriptProtocol, ScriptReply};
 
 /// Answers at once, so that only the scripts are measured.
 struct Instantly;
 
 impl Commands for Instantly {
-    fn call(&mut self, args: Vec<Bytes>, _: Protocol) -> Reply {
-        Reply::Bulk(args.into_iter().next_back().unwrap_or_default())
+    fn call(&mut self, args: Vec<Bytes>, _: ScriptProtocol) -> ScriptReply {
+        ScriptReply::Bulk(args.into_iter().next_back().unwrap_or_default())
     }
 
     fn restart(&mut self) {}
@@ -51,7 +51,7 @@ const SCRIPTS: [(&str, &str); 8] = [
 ];
 
 fn main() {
-    let limits = Limits::default();
+    let limits = ScriptLimits::default();
     let keys = [Bytes::from("key")];
     let args = [Bytes::from("10")];
     let mut interpreter = Interpreter::new();

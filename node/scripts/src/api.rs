@@ -7,11 +7,11 @@ use std::rc::Rc;
 use bytes::Bytes;
 use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 
-use crate::budget::Budget;
+use crate::budget::ScriptBudget;
 use crate::convert::{ToLua, error_text};
 use crate::number::to_text;
-use crate::raise::{Args, Raise, number_of};
-use crate::reply::{Commands, Protocol, Reply};
+use crate::raise::{LuaArgs, Raise, number_of};
+use crate::reply::{Commands, ScriptProtocol, ScriptReply};
 use crate::script::sha1_hex;
 
 /// The version of Redis whose scripts are understood.
@@ -29,7 +29,7 @@ const LOG_BYTES: usize = 1_024;
 const NOT_A_COMMAND: &str = "ERR Invalid command passed to redis.acl_check_cmd()";
 
 /// The table `redis`, without the functions that are made for each run.
-pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
+pub(crate) fn library(lua: &Lua, budget: &Rc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
     let constants = [
         ("LOG_DEBUG", 0),
@@ -48,11 +48,11 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     }
     table.raw_set("REDIS_VERSION", VERSION.0)?;
 
-    let sha1hex = |lua: &Lua, budget: &Budget, args: MultiValue| {
+    let sha1hex = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
         if args.len() != 1 {
             return Err(error("ERR wrong number of arguments"));
         }
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         let Ok(text) = args.string(1) else {
             return Ok(sha1_hex(""));
         };
@@ -63,16 +63,16 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     table.raw_set("error_reply", lua.create_function(error_reply)?)?;
     table.raw_set("status_reply", lua.create_function(status_reply)?)?;
 
-    let setresp = |lua: &Lua, budget: &Budget, args: MultiValue| {
+    let setresp = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
         if args.len() != 1 {
             return Err(error("ERR redis.setresp() requires one argument."));
         }
-        let version = Args::new(lua, args)
+        let version = LuaArgs::new(lua, args)
             .maybe_number(1)
             .map_or(0, |number| number as i32);
         budget.protocol.set(match version {
-            2 => Protocol::Resp2,
-            3 => Protocol::Resp3,
+            2 => ScriptProtocol::Resp2,
+            3 => ScriptProtocol::Resp3,
             _ => return Err(error("ERR RESP version must be 2 or 3.")),
         });
         Ok(())
@@ -82,7 +82,7 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
         if args.len() != 1 {
             return Err(error("ERR redis.set_repl() requires two arguments."));
         }
-        match Args::new(lua, args)
+        match LuaArgs::new(lua, args)
             .maybe_number(1)
             .map_or(0, |number| number as i32)
         {
@@ -109,7 +109,7 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
 /// `redis.call` (which raises errors) and `redis.pcall` (which returns them).
 pub(crate) fn call(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     commands: &RefCell<&mut dyn Commands>,
     args: MultiValue,
     raises: bool,
@@ -127,7 +127,7 @@ pub(crate) fn call(
         Err(text) => return table(lua, "err", text.as_bytes()),
     };
     match reply {
-        Reply::Error(text) if raises => Err(error(error_text(&text))),
+        ScriptReply::Error(text) if raises => Err(error(error_text(&text))),
         reply => lua.pack(ToLua(&reply, protocol, budget)),
     }
 }
@@ -135,7 +135,7 @@ pub(crate) fn call(
 /// `redis.acl_check_cmd`: whether the script's caller may run a command.
 pub(crate) fn check(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     commands: &RefCell<&mut dyn Commands>,
     args: MultiValue,
 ) -> Result<bool> {
@@ -148,7 +148,7 @@ pub(crate) fn check(
 /// The arguments of a command, or the text of an error.
 fn arguments(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     args: MultiValue,
 ) -> Result<std::result::Result<Vec<Bytes>, &'static str>> {
     if args.is_empty() {
@@ -255,11 +255,11 @@ fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-fn log(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<()> {
+fn log(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<()> {
     if args.len() < 2 {
         return Err(error("ERR redis.log() requires two arguments or more."));
     }
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     let Some(level) = args.maybe_number(1) else {
         return Err(error("ERR First argument must be a number (log level)."));
     };

@@ -2,14 +2,14 @@
 
 use mlua::{Lua, MultiValue, Result, Table};
 
-use crate::raise::Args;
+use crate::raise::LuaArgs;
 
 /// The library's table.
 pub(crate) fn library(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let one = |name: &str, operation: fn(u32) -> u32| {
         let function = lua.create_function(move |lua, args| {
-            Ok(signed(operation(bits(&Args::new(lua, args), 1)?)))
+            Ok(signed(operation(bits(&LuaArgs::new(lua, args), 1)?)))
         })?;
         table.raw_set(name, function)
     };
@@ -19,7 +19,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 
     let all = |name: &str, operation: fn(u32, u32) -> u32| {
         let function = lua.create_function(move |lua, args| {
-            let args = Args::new(lua, args);
+            let args = LuaArgs::new(lua, args);
             let first = bits(&args, 1)?;
             // From the last to the second: an error names the last wrong argument, as in Redis.
             (2..=args.len())
@@ -37,7 +37,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 
     let shift = |name: &str, operation: fn(u32, u32) -> u32| {
         let function = lua.create_function(move |lua, args| {
-            let args = Args::new(lua, args);
+            let args = LuaArgs::new(lua, args);
             Ok(signed(operation(bits(&args, 1)?, bits(&args, 2)? & 31)))
         })?;
         table.raw_set(name, function)
@@ -53,7 +53,7 @@ pub(crate) fn library(lua: &Lua) -> Result<Table> {
 }
 
 fn tohex(lua: &Lua, args: MultiValue) -> Result<String> {
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     let number = bits(&args, 1)?;
     let digits = if args.len() < 2 {
         8
@@ -73,7 +73,7 @@ fn signed(bits: u32) -> i32 {
 }
 
 /// The low 32 bits of the nearest integer, as LuaBitOp finds them.
-fn bits(args: &Args<'_>, number: usize) -> Result<u32> {
+fn bits(args: &LuaArgs<'_>, number: usize) -> Result<u32> {
     let value = args.number(number)?;
     // 2^52 + 2^51: the sum's lowest bits are those of the integer.
     Ok((value + 6_755_399_441_055_744.0).to_bits() as u32)

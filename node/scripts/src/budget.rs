@@ -13,11 +13,11 @@ use mlua::{
     Error, FromLuaMulti, Function, HookTriggers, IntoLuaMulti, Lua, Result, Table, VmState,
 };
 
-use crate::interpreter::Limits;
+use crate::interpreter::ScriptLimits;
 use crate::json::JsonConfig;
 use crate::number::{random_next, random_seed};
 use crate::raise::{Raise, is_memory};
-use crate::reply::Protocol;
+use crate::reply::ScriptProtocol;
 
 /// What a run may take before it begins again at the next level, garbage included, and how many
 /// instructions it executes between two looks at the budget and the clock. One instruction may
@@ -48,14 +48,14 @@ pub(crate) enum Stop {
 
 /// Where a script's error was raised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ErrorSite {
     pub(crate) source: String,
     pub(crate) line: i64,
 }
 
 /// The state of the current run. The Rust functions of a Lua state and its interpreter share it.
 #[derive(Default)]
-pub(crate) struct Budget {
+pub(crate) struct ScriptBudget {
     left: Cell<u64>,
     /// Cost since the last look at the clock.
     unseen: Cell<u64>,
@@ -74,18 +74,18 @@ pub(crate) struct Budget {
     random: Cell<u64>,
     /// The state before the run seeded it.
     unseeded: Cell<Option<u64>>,
-    pub(crate) protocol: Cell<Protocol>,
+    pub(crate) protocol: Cell<ScriptProtocol>,
     pub(crate) json: Rc<Cell<JsonConfig>>,
     /// The error that ends the run, and where it was raised.
-    pub(crate) error: RefCell<Option<(mlua::Value, Option<Place>)>>,
-    /// Functions of C that runs of the first level get, and what others get in their place: a table,
-    /// a name, and the two.
+    pub(crate) error: RefCell<Option<(mlua::Value, Option<ErrorSite>)>>,
+    /// Functions of C that runs of the first level get, and what others get in their place: a
+    /// table, a name, and the two.
     pub(crate) swapped: RefCell<Vec<(Table, &'static str, Function, Function)>>,
     /// The read-only tables: what scripts see, and what has the fields.
     pub(crate) fronts: RefCell<Vec<(Table, Table)>>,
 }
 
-impl Budget {
+impl ScriptBudget {
     /// A function for scripts that draws on this budget.
     pub(crate) fn function<A: FromLuaMulti, R: IntoLuaMulti>(
         self: &Rc<Self>,
@@ -96,15 +96,15 @@ impl Budget {
         lua.create_function(move |lua, args| call(lua, &shared, args))
     }
 
-    pub(crate) fn new(clock: Option<fn() -> Duration>) -> Rc<Budget> {
-        Rc::new(Budget {
+    pub(crate) fn new(clock: Option<fn() -> Duration>) -> Rc<ScriptBudget> {
+        Rc::new(ScriptBudget {
             clock,
-            ..Budget::default()
+            ..ScriptBudget::default()
         })
     }
 
     /// Counts instructions of this Lua state's threads from now on.
-    pub(crate) fn watch(self: &Rc<Budget>, lua: &Lua) -> Result<()> {
+    pub(crate) fn watch(self: &Rc<ScriptBudget>, lua: &Lua) -> Result<()> {
         let budget = Rc::clone(self);
         let every = self.look_every();
         let triggers = HookTriggers::new().every_nth_instruction(every);
@@ -119,9 +119,9 @@ impl Budget {
     /// has its first value again. It ends as [`Stop::Grown`] if it takes more memory than a run of
     /// its level may.
     pub(crate) fn begin(
-        self: &Rc<Budget>,
+        self: &Rc<ScriptBudget>,
         lua: &Lua,
-        limits: &Limits,
+        limits: &ScriptLimits,
         deadline: Duration,
         level: usize,
     ) -> Result<()> {
@@ -146,7 +146,7 @@ impl Budget {
         self.bytes_max.set(limits.memory_bytes);
         self.deadline.set(deadline);
         self.logs.set(0);
-        self.protocol.set(Protocol::default());
+        self.protocol.set(ScriptProtocol::default());
         self.json.set(JsonConfig::default());
         Ok(())
     }
@@ -214,9 +214,9 @@ impl Budget {
         Ok(())
     }
 
-    /// A run has failed, or an error was caught: if that may be because its level has no more memory,
-    /// the run stops and begins again at the next one. (Lua says "too many results", for instance, if
-    /// there is no memory for them.)
+    /// A run has failed, or an error was caught: if that may be because its level has no more
+    /// memory, the run stops and begins again at the next one. (Lua says "too many results", for
+    /// instance, if there is no memory for them.)
     pub(crate) fn failed(&self, lua: &Lua, for_memory: bool) -> Result<()> {
         let part = self
             .base

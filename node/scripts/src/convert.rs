@@ -14,9 +14,9 @@
 use bytes::Bytes;
 use mlua::{Error, IntoLua, Lua, LuaString, Result, Table, Value};
 
-use crate::budget::Budget;
+use crate::budget::ScriptBudget;
 use crate::raise::number_of;
-use crate::reply::{Protocol, Reply};
+use crate::reply::{ScriptProtocol, ScriptReply};
 
 /// Nested tables of a script's reply. Redis allows about 2,000, and no client reads that many.
 const DEPTH_MAX: usize = 128;
@@ -29,9 +29,9 @@ const COPIED: usize = 256;
 
 /// A reply of a command on its way into Lua.
 pub(crate) struct ToLua<'a>(
-    pub(crate) &'a Reply,
-    pub(crate) Protocol,
-    pub(crate) &'a Budget,
+    pub(crate) &'a ScriptReply,
+    pub(crate) ScriptProtocol,
+    pub(crate) &'a ScriptBudget,
 );
 
 impl IntoLua for ToLua<'_> {
@@ -45,27 +45,27 @@ impl IntoLua for ToLua<'_> {
         };
         let string = |bytes: &[u8]| lua.create_string(bytes).map(Value::String);
         match reply {
-            Reply::Int(number) => Ok(Value::Number(*number as f64)),
-            Reply::Bulk(bytes) => {
+            ScriptReply::Int(number) => Ok(Value::Number(*number as f64)),
+            ScriptReply::Bulk(bytes) => {
                 budget.charge(lua, (bytes.len() / COPIED) as u64)?;
                 string(bytes)
             }
-            Reply::Nil => Ok(match protocol {
-                Protocol::Resp2 => Value::Boolean(false),
-                Protocol::Resp3 => Value::Nil,
+            ScriptReply::Nil => Ok(match protocol {
+                ScriptProtocol::Resp2 => Value::Boolean(false),
+                ScriptProtocol::Resp3 => Value::Nil,
             }),
-            Reply::Status(text) => field("ok", string(text)?),
-            Reply::Error(text) => {
+            ScriptReply::Status(text) => field("ok", string(text)?),
+            ScriptReply::Error(text) => {
                 let table = field("err", string(&error_text(text))?)?;
                 if let Value::Table(table) = &table {
                     table.raw_set("ignore_error_stats_update", true)?;
                 }
                 Ok(table)
             }
-            Reply::Array(replies) => lua
+            ScriptReply::Array(replies) => lua
                 .create_sequence_from(replies.iter().map(|reply| ToLua(reply, protocol, budget)))
                 .map(Value::Table),
-            Reply::Map(pairs) => {
+            ScriptReply::Map(pairs) => {
                 let map = lua.create_table()?;
                 for (key, value) in pairs {
                     set(
@@ -76,17 +76,17 @@ impl IntoLua for ToLua<'_> {
                 }
                 field("map", Value::Table(map))
             }
-            Reply::Set(members) => {
+            ScriptReply::Set(members) => {
                 let members_table = lua.create_table()?;
                 for member in members {
                     set(&members_table, ToLua(member, protocol, budget), true)?;
                 }
                 field("set", Value::Table(members_table))
             }
-            Reply::Double(number) => field("double", Value::Number(*number)),
-            Reply::Bool(boolean) => Ok(Value::Boolean(*boolean)),
-            Reply::BigNumber(digits) => field("big_number", string(digits.as_bytes())?),
-            Reply::Verbatim { format, text } => {
+            ScriptReply::Double(number) => field("double", Value::Number(*number)),
+            ScriptReply::Bool(boolean) => Ok(Value::Boolean(*boolean)),
+            ScriptReply::BigNumber(digits) => field("big_number", string(digits.as_bytes())?),
+            ScriptReply::Verbatim { format, text } => {
                 let inner = lua.create_table()?;
                 inner.raw_set("string", string(text)?)?;
                 inner.raw_set("format", string(format.as_bytes())?)?;
@@ -98,8 +98,8 @@ impl IntoLua for ToLua<'_> {
 
 /// Sets a field, unless Lua has no such key.
 fn set(table: &Table, key: ToLua<'_>, value: impl IntoLua) -> Result<()> {
-    let nan = matches!(key.0, Reply::Double(number) if number.is_nan());
-    if nan || *key.0 == Reply::Nil && key.1 == Protocol::Resp3 {
+    let nan = matches!(key.0, ScriptReply::Double(number) if number.is_nan());
+    if nan || *key.0 == ScriptReply::Nil && key.1 == ScriptProtocol::Resp3 {
         return Ok(());
     }
     table.raw_set(key, value)
@@ -181,14 +181,14 @@ impl From<Error> for Unfit {
 /// Turns a script's value into its reply.
 pub(crate) struct FromLua<'a> {
     pub(crate) names: &'a Names,
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: ScriptProtocol,
     pub(crate) bytes_left: usize,
     /// Called for each value.
     pub(crate) count: &'a dyn Fn() -> Result<()>,
 }
 
 impl FromLua<'_> {
-    pub(crate) fn reply(&mut self, value: &Value) -> std::result::Result<Reply, Unfit> {
+    pub(crate) fn reply(&mut self, value: &Value) -> std::result::Result<ScriptReply, Unfit> {
         self.nested(value, 0)
     }
 
@@ -207,41 +207,43 @@ impl FromLua<'_> {
         Ok(Bytes::copy_from_slice(&bytes))
     }
 
-    fn nested(&mut self, value: &Value, depth: usize) -> std::result::Result<Reply, Unfit> {
+    fn nested(&mut self, value: &Value, depth: usize) -> std::result::Result<ScriptReply, Unfit> {
         match value {
-            Value::String(string) => Ok(Reply::Bulk(self.bytes(string)?)),
+            Value::String(string) => Ok(ScriptReply::Bulk(self.bytes(string)?)),
             Value::Table(_) if depth >= DEPTH_MAX => Err(Unfit::Deep),
             Value::Table(table) => self.table(table, depth + 1),
             Value::Boolean(boolean) => {
                 self.take(0)?;
                 Ok(match (self.protocol, boolean) {
-                    (Protocol::Resp2, true) => Reply::Int(1),
-                    (Protocol::Resp2, false) => Reply::Nil,
-                    (Protocol::Resp3, boolean) => Reply::Bool(*boolean),
+                    (ScriptProtocol::Resp2, true) => ScriptReply::Int(1),
+                    (ScriptProtocol::Resp2, false) => ScriptReply::Nil,
+                    (ScriptProtocol::Resp3, boolean) => ScriptReply::Bool(*boolean),
                 })
             }
             value => {
                 self.take(0)?;
-                Ok(number_of(value).map_or(Reply::Nil, |number| Reply::Int(to_integer(number))))
+                Ok(number_of(value).map_or(ScriptReply::Nil, |number| {
+                    ScriptReply::Int(to_integer(number))
+                }))
             }
         }
     }
 
-    fn table(&mut self, table: &Table, depth: usize) -> std::result::Result<Reply, Unfit> {
+    fn table(&mut self, table: &Table, depth: usize) -> std::result::Result<ScriptReply, Unfit> {
         let names = self.names;
         if let Value::String(text) = table.raw_get(&names.err)? {
-            return Ok(Reply::Error(line(&self.bytes(&text)?).into()));
+            return Ok(ScriptReply::Error(line(&self.bytes(&text)?).into()));
         }
         if let Value::String(text) = table.raw_get(&names.ok)? {
-            return Ok(Reply::Status(line(&self.bytes(&text)?).into()));
+            return Ok(ScriptReply::Status(line(&self.bytes(&text)?).into()));
         }
         if let Some(number) = number_of(&table.raw_get(&names.double)?) {
             self.take(0)?;
-            return Ok(Reply::Double(number));
+            return Ok(ScriptReply::Double(number));
         }
         if let Value::String(digits) = table.raw_get(&names.big_number)? {
             let digits = self.bytes(&digits)?;
-            return Ok(Reply::BigNumber(
+            return Ok(ScriptReply::BigNumber(
                 String::from_utf8_lossy(&digits).replace(['\r', '\n'], " "),
             ));
         }
@@ -250,7 +252,7 @@ impl FromLua<'_> {
             && let Value::String(text) = inner.raw_get(&names.string)?
         {
             let format = String::from_utf8_lossy(&line(&self.bytes(&format)?)).into_owned();
-            return Ok(Reply::Verbatim {
+            return Ok(ScriptReply::Verbatim {
                 format,
                 text: self.bytes(&text)?,
             });
@@ -262,7 +264,7 @@ impl FromLua<'_> {
                 let (key, value) = pair?;
                 pairs.push((self.nested(&key, depth)?, self.nested(&value, depth)?));
             }
-            return Ok(Reply::Map(pairs));
+            return Ok(ScriptReply::Map(pairs));
         }
         if let Value::Table(inner) = table.raw_get(&names.set)? {
             self.take(0)?;
@@ -270,7 +272,7 @@ impl FromLua<'_> {
             for pair in inner.pairs::<Value, bool>() {
                 members.push(self.nested(&pair?.0, depth)?);
             }
-            return Ok(Reply::Set(members));
+            return Ok(ScriptReply::Set(members));
         }
         self.take(0)?;
         let mut replies = Vec::new();
@@ -280,7 +282,7 @@ impl FromLua<'_> {
                 value => replies.push(self.nested(&value, depth)?),
             }
         }
-        Ok(Reply::Array(replies))
+        Ok(ScriptReply::Array(replies))
     }
 }
 

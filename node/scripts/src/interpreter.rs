@@ -11,11 +11,11 @@ use bytes::Bytes;
 use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result as LuaResult, Value};
 
 use crate::api;
-use crate::budget::{Budget, Place, Stop};
+use crate::budget::{ErrorSite, ScriptBudget, Stop};
 use crate::convert::{FromLua, Names, Unfit, line};
 use crate::number::RANDOM_FIRST;
-use crate::raise::{self, Cause, Raise, cause};
-use crate::reply::{Commands, Reply};
+use crate::raise::{self, Raise, RaiseCause, cause};
+use crate::reply::{Commands, ScriptReply};
 use crate::sandbox::{self, Sandbox};
 use crate::script::Script;
 use crate::source::{self, Uncompiled};
@@ -40,7 +40,7 @@ const GARBAGE_BYTES: usize = 1 << 20;
 
 /// Bounds of one run.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct ScriptLimits {
     /// Instructions of Lua. Functions cost more by the bytes that they handle. A command costs 50,
     /// and an error that the script catches costs 200. A million takes about 10 ms.
     pub instructions: u64,
@@ -52,9 +52,9 @@ pub struct Limits {
     pub time: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ScriptLimits {
+    fn default() -> ScriptLimits {
+        ScriptLimits {
             instructions: 10_000_000,
             memory_bytes: 16 << 20,
             reply_bytes: 16 << 20,
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// What a run took of its [`Limits`].
+/// What a run took of its [`ScriptLimits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// Instructions: all of them, if the run was stopped for its instructions or its time.
@@ -75,38 +75,38 @@ pub struct Used {
 /// Why a script has no reply. Commands that it had run before may have changed something: the
 /// caller undoes that, or says that it stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum ScriptFailure {
     /// The script does not compile.
     Compile(String),
     /// The script raised an error, or a command that it called did. A script's texts are bytes.
     Raised(Bytes),
-    /// The run met one of its [`Limits`]. The text says that nothing was changed.
+    /// The run met one of its [`ScriptLimits`]. The text says that nothing was changed.
     Stopped(String),
 }
 
-impl Failure {
+impl ScriptFailure {
     /// The error for the client, with its code, as a text for people.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
-            Failure::Compile(text) | Failure::Stopped(text) => Cow::Borrowed(text),
-            Failure::Raised(text) => String::from_utf8_lossy(text),
+            ScriptFailure::Compile(text) | ScriptFailure::Stopped(text) => Cow::Borrowed(text),
+            ScriptFailure::Raised(text) => String::from_utf8_lossy(text),
         }
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for ScriptFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text())
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for ScriptFailure {}
 
-impl From<Failure> for Reply {
-    fn from(failure: Failure) -> Reply {
-        Reply::Error(match failure {
-            Failure::Compile(text) | Failure::Stopped(text) => text.into(),
-            Failure::Raised(text) => text,
+impl From<ScriptFailure> for ScriptReply {
+    fn from(failure: ScriptFailure) -> ScriptReply {
+        ScriptReply::Error(match failure {
+            ScriptFailure::Compile(text) | ScriptFailure::Stopped(text) => text.into(),
+            ScriptFailure::Raised(text) => text,
         })
     }
 }
@@ -149,8 +149,8 @@ impl fmt::Debug for Interpreter {
 }
 
 impl Interpreter {
-    /// An interpreter without a clock: [`Limits::time`] does not count, and what a script does
-    /// depends on nothing but its arguments and its commands (and on `os.clock`).
+    /// An interpreter without a clock: [`ScriptLimits::time`] does not count, and what a script
+    /// does depends on nothing but its arguments and its commands (and on `os.clock`).
     pub fn new() -> Interpreter {
         Interpreter::default()
     }
@@ -170,9 +170,9 @@ impl Interpreter {
 
     /// Compiles a script, and does not keep it.
     ///
-    /// An error is [`Failure::Compile`], such as
+    /// An error is [`ScriptFailure::Compile`], such as
     /// `ERR Error compiling script (new function): user_script:1: unexpected symbol near 'x'`.
-    pub fn check(&mut self, script: &Script) -> Result<(), Failure> {
+    pub fn check(&mut self, script: &Script) -> Result<(), ScriptFailure> {
         let until = self.compile_until();
         let machine = self.machine()?;
         let compiled = machine.load(script, until).map(drop);
@@ -208,14 +208,14 @@ impl Interpreter {
         keys: &[Bytes],
         args: &[Bytes],
         commands: &mut dyn Commands,
-        limits: &Limits,
-    ) -> Result<Reply, Failure> {
+        limits: &ScriptLimits,
+    ) -> Result<ScriptReply, ScriptFailure> {
         self.used = Used::default();
         let began = self.clock.map(|clock| clock()).unwrap_or_default();
         let deadline = began.saturating_add(limits.time);
         let given: usize = keys.iter().chain(args).map(|arg| arg.len() + 64).sum();
         let known = self.levels.get(script.sha1()).copied().unwrap_or(0);
-        let mut level = Budget::level_of(given).max(known);
+        let mut level = ScriptBudget::level_of(given).max(known);
         let (ended, left) = loop {
             let random = self.random;
             // A script that has grown is compiled again, in a new machine.
@@ -239,7 +239,7 @@ impl Interpreter {
                 false => (None, 0),
             };
             let (random, clean) = (machine.budget.random_left(), machine.budget.is_clean());
-            if stopped.is_some() || matches!(ended, Err(Failure::Stopped(_))) || !clean {
+            if stopped.is_some() || matches!(ended, Err(ScriptFailure::Stopped(_))) || !clean {
                 self.machine = None;
             }
             if stopped != Some(Stop::Grown) {
@@ -255,7 +255,7 @@ impl Interpreter {
         };
         self.used = Used {
             instructions: match ended {
-                Err(Failure::Compile(_)) => 0,
+                Err(ScriptFailure::Compile(_)) => 0,
                 _ => limits.instructions.saturating_sub(left),
             },
             time: match self.clock {
@@ -271,11 +271,12 @@ impl Interpreter {
         Some(self.clock?().saturating_add(COMPILE_TIME))
     }
 
-    fn machine(&mut self) -> Result<&mut Machine, Failure> {
+    fn machine(&mut self) -> Result<&mut Machine, ScriptFailure> {
         let machine = match self.machine.take() {
             Some(machine) => machine,
-            None => Machine::new(self.clock)
-                .map_err(|error| Failure::Stopped(format!("ERR no script engine: {error}")))?,
+            None => Machine::new(self.clock).map_err(|error| {
+                ScriptFailure::Stopped(format!("ERR no script engine: {error}"))
+            })?,
         };
         Ok(self.machine.insert(machine))
     }
@@ -285,9 +286,9 @@ impl Interpreter {
 struct Machine {
     clock: Option<fn() -> Duration>,
     sandbox: Sandbox,
-    budget: Rc<Budget>,
+    budget: Rc<ScriptBudget>,
     names: Names,
-    scripts: HashMap<String, Compiled>,
+    scripts: HashMap<String, CompiledScript>,
     script_bytes: usize,
     /// Counts uses of scripts, to know which is the oldest.
     uses: u64,
@@ -295,7 +296,7 @@ struct Machine {
     floor: usize,
 }
 
-struct Compiled {
+struct CompiledScript {
     function: Function,
     bytes: usize,
     used: u64,
@@ -303,7 +304,7 @@ struct Compiled {
 
 impl Machine {
     fn new(clock: Option<fn() -> Duration>) -> LuaResult<Machine> {
-        let budget = Budget::new(clock);
+        let budget = ScriptBudget::new(clock);
         let sandbox = sandbox::build(&budget)?;
         let names = Names::new(&sandbox.lua)?;
         let floor = sandbox.lua.used_memory();
@@ -319,7 +320,11 @@ impl Machine {
         })
     }
 
-    fn compile(&mut self, script: &Script, until: Option<Duration>) -> Result<Function, Failure> {
+    fn compile(
+        &mut self,
+        script: &Script,
+        until: Option<Duration>,
+    ) -> Result<Function, ScriptFailure> {
         self.uses += 1;
         if let Some(compiled) = self.scripts.get_mut(script.sha1()) {
             compiled.used = self.uses;
@@ -329,7 +334,7 @@ impl Machine {
         let bytes = script.body().len();
         self.make_room(bytes);
         self.script_bytes += bytes;
-        let compiled = Compiled {
+        let compiled = CompiledScript {
             function: function.clone(),
             bytes,
             used: self.uses,
@@ -338,7 +343,7 @@ impl Machine {
         Ok(function)
     }
 
-    fn load(&self, script: &Script, until: Option<Duration>) -> Result<Function, Failure> {
+    fn load(&self, script: &Script, until: Option<Duration>) -> Result<Function, ScriptFailure> {
         let lua = &self.sandbox.lua;
         // It fails only for states whose allocator is not mlua's.
         let _ = lua.set_memory_limit(lua.used_memory().saturating_add(COMPILE_BYTES));
@@ -359,7 +364,7 @@ impl Machine {
                     COMPILE_TIME.as_millis()
                 ),
             };
-            Failure::Compile(format!("ERR Error compiling script (new function): {text}"))
+            ScriptFailure::Compile(format!("ERR Error compiling script (new function): {text}"))
         })
     }
 
@@ -384,8 +389,8 @@ impl Machine {
         function: Function,
         given: (&[Bytes], &[Bytes]),
         commands: &mut dyn Commands,
-        (limits, deadline, level): (&Limits, Duration, usize),
-    ) -> Result<Reply, Failure> {
+        (limits, deadline, level): (&ScriptLimits, Duration, usize),
+    ) -> Result<ScriptReply, ScriptFailure> {
         let lua = &self.sandbox.lua;
         let result = (self.budget.begin(lua, limits, deadline, level))
             .and_then(|()| self.execute(function, given, commands));
@@ -419,7 +424,7 @@ impl Machine {
     ) -> LuaResult<(bool, Value)> {
         let lua = &self.sandbox.lua;
         let budget = &self.budget;
-        let given = |bytes| Given { bytes, budget };
+        let given = |bytes| LuaInput { bytes, budget };
         let keys = lua.create_sequence_from(keys.iter().map(given))?;
         let args = lua.create_sequence_from(args.iter().map(given))?;
         let commands = RefCell::new(commands);
@@ -440,7 +445,7 @@ impl Machine {
         })
     }
 
-    fn reply(&self, value: &Value, limits: &Limits) -> Result<Reply, Failure> {
+    fn reply(&self, value: &Value, limits: &ScriptLimits) -> Result<ScriptReply, ScriptFailure> {
         let mut convert = FromLua {
             names: &self.names,
             protocol: self.budget.protocol.get(),
@@ -456,22 +461,24 @@ impl Machine {
             Err(Unfit::Deep) => "ERR the script's reply has too many nested tables".to_owned(),
             Err(Unfit::Lua(error)) => format!("ERR the script's reply cannot be read: {error}"),
         };
-        Err(Failure::Stopped(format!("{text}; nothing was changed")))
+        Err(ScriptFailure::Stopped(format!(
+            "{text}; nothing was changed"
+        )))
     }
 
-    fn stopped(&self, limits: &Limits) -> Failure {
+    fn stopped(&self, limits: &ScriptLimits) -> ScriptFailure {
         match self.budget.stopped() {
             Some(Stop::Time) => Machine::ran_too_long(limits),
             _ => Machine::too_much(&format!("{} instructions", limits.instructions)),
         }
     }
 
-    fn ran_too_long(limits: &Limits) -> Failure {
+    fn ran_too_long(limits: &ScriptLimits) -> ScriptFailure {
         Machine::too_much(&format!("{} ms", limits.time.as_millis()))
     }
 
-    fn too_much(most: &str) -> Failure {
-        Failure::Stopped(format!(
+    fn too_much(most: &str) -> ScriptFailure {
+        ScriptFailure::Stopped(format!(
             "ERR the script ran too long: at most {most}; nothing was changed; give it less to do at \
              once"
         ))
@@ -481,15 +488,15 @@ impl Machine {
         self.clock.is_some_and(|clock| clock() > deadline)
     }
 
-    fn out_of_memory(limits: &Limits) -> Failure {
+    fn out_of_memory(limits: &ScriptLimits) -> ScriptFailure {
         let most = limits.memory_bytes;
-        Failure::Stopped(format!(
+        ScriptFailure::Stopped(format!(
             "ERR the script used too much memory: at most {most} bytes; nothing was changed"
         ))
     }
 
     /// The failure of a script that raised an error.
-    fn raised(&self, script: &Script, value: Value, limits: &Limits) -> Failure {
+    fn raised(&self, script: &Script, value: Value, limits: &ScriptLimits) -> ScriptFailure {
         let (value, place) = match self.budget.error.take() {
             Some(error) => error,
             // The handler did not run: the memory was full, or the handler itself failed.
@@ -517,17 +524,19 @@ impl Machine {
         &self,
         script: &Script,
         error: &Error,
-        place: Option<Place>,
-        limits: &Limits,
-    ) -> Failure {
+        place: Option<ErrorSite>,
+        limits: &ScriptLimits,
+    ) -> ScriptFailure {
         match cause(error) {
-            Cause::Raise(Raise::Reply(text)) => placed(script, &text, place),
-            Cause::Raise(Raise::Message(text)) => {
+            RaiseCause::Raise(Raise::Reply(text)) => placed(script, &text, place),
+            RaiseCause::Raise(Raise::Message(text)) => {
                 placed(script, &[b"ERR ".as_slice(), &text].concat(), place)
             }
-            Cause::Raise(Raise::Stopped) => self.stopped(limits),
-            Cause::Other(text) if text == "not enough memory" => Machine::out_of_memory(limits),
-            Cause::Other(text) => placed(script, format!("ERR {text}").as_bytes(), place),
+            RaiseCause::Raise(Raise::Stopped) => self.stopped(limits),
+            RaiseCause::Other(text) if text == "not enough memory" => {
+                Machine::out_of_memory(limits)
+            }
+            RaiseCause::Other(text) => placed(script, format!("ERR {text}").as_bytes(), place),
         }
     }
 
@@ -552,12 +561,12 @@ impl Machine {
 }
 
 /// A key or an argument on its way into Lua.
-struct Given<'a> {
+struct LuaInput<'a> {
     bytes: &'a Bytes,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
 }
 
-impl IntoLua for Given<'_> {
+impl IntoLua for LuaInput<'_> {
     fn into_lua(self, lua: &Lua) -> LuaResult<Value> {
         self.budget.count_one(lua)?;
         lua.create_string(self.bytes).map(Value::String)
@@ -565,11 +574,11 @@ impl IntoLua for Given<'_> {
 }
 
 /// An error with the place where it was raised, in the form of Redis 7.0.
-fn placed(script: &Script, text: &[u8], place: Option<Place>) -> Failure {
+fn placed(script: &Script, text: &[u8], place: Option<ErrorSite>) -> ScriptFailure {
     let mut text = line(text);
-    if let Some(Place { source, line }) = place {
+    if let Some(ErrorSite { source, line }) = place {
         let sha1 = script.sha1();
         text.extend_from_slice(format!(" script: {sha1}, on {source}:{line}.").as_bytes());
     }
-    Failure::Raised(text.into())
+    ScriptFailure::Raised(text.into())
 }

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use mlua::{IntoLuaMulti, Lua, MultiValue, Result, Table, Value};
 
-use crate::budget::Budget;
-use crate::raise::Args;
+use crate::budget::ScriptBudget;
+use crate::raise::LuaArgs;
 
 /// Nested arrays and objects that are encoded or decoded at most, whatever the settings say. Each
 /// level takes stack.
@@ -26,7 +26,7 @@ pub(crate) struct JsonConfig {
     sparse_safe: i32,
     encode_max_depth: i32,
     decode_max_depth: i32,
-    encode_invalid_numbers: Invalid,
+    encode_invalid_numbers: NonFinite,
     decode_invalid_numbers: bool,
     precision: i32,
     /// Redis reuses a buffer by it. Here it changes nothing.
@@ -35,7 +35,7 @@ pub(crate) struct JsonConfig {
 
 /// What becomes of infinity and of what is no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Invalid {
+enum NonFinite {
     Error,
     Encode,
     Null,
@@ -49,7 +49,7 @@ impl Default for JsonConfig {
             sparse_safe: 10,
             encode_max_depth: 1_000,
             decode_max_depth: 1_000,
-            encode_invalid_numbers: Invalid::Error,
+            encode_invalid_numbers: NonFinite::Error,
             decode_invalid_numbers: true,
             precision: 14,
             keep_buffer: true,
@@ -60,13 +60,13 @@ impl Default for JsonConfig {
 /// A `cjson` table with its settings.
 pub(crate) fn library(
     lua: &Lua,
-    budget: &Rc<Budget>,
+    budget: &Rc<ScriptBudget>,
     config: &Rc<Cell<JsonConfig>>,
 ) -> Result<Table> {
     let table = lua.create_table()?;
     let settings = Rc::clone(config);
-    let encode = move |lua: &Lua, budget: &Budget, args| {
-        let args = Args::new(lua, args);
+    let encode = move |lua: &Lua, budget: &ScriptBudget, args| {
+        let args = LuaArgs::new(lua, args);
         if args.len() != 1 {
             return Err(args.wrong(1, "expected 1 argument"));
         }
@@ -74,8 +74,8 @@ pub(crate) fn library(
     };
     table.raw_set("encode", budget.function(lua, encode)?)?;
     let settings = Rc::clone(config);
-    let decode = move |lua: &Lua, budget: &Budget, args| {
-        let args = Args::new(lua, args);
+    let decode = move |lua: &Lua, budget: &ScriptBudget, args| {
+        let args = LuaArgs::new(lua, args);
         if args.len() != 1 {
             return Err(args.wrong(1, "expected 1 argument"));
         }
@@ -86,10 +86,10 @@ pub(crate) fn library(
     let new = move |lua: &Lua, _: MultiValue| library(lua, &shared, &Rc::default());
     table.raw_set("new", lua.create_function(new)?)?;
 
-    let setting = |name: &str, most, change: Change| {
+    let setting = |name: &str, most, change: SettingEdit| {
         let settings = Rc::clone(config);
         let function = lua.create_function(move |lua, args| {
-            let args = Args::new(lua, args);
+            let args = LuaArgs::new(lua, args);
             if args.len() > most {
                 return Err(args.wrong(most + 1, "found too many arguments"));
             }
@@ -130,18 +130,18 @@ pub(crate) fn library(
     setting("encode_invalid_numbers", 1, |args, config| {
         config.encode_invalid_numbers = match args.value(1) {
             Value::Nil => config.encode_invalid_numbers,
-            Value::Boolean(false) => Invalid::Error,
-            Value::Boolean(true) => Invalid::Encode,
+            Value::Boolean(false) => NonFinite::Error,
+            Value::Boolean(true) => NonFinite::Encode,
             _ => match option(args, &["off", "on", "null"])? {
-                0 => Invalid::Error,
-                1 => Invalid::Encode,
-                _ => Invalid::Null,
+                0 => NonFinite::Error,
+                1 => NonFinite::Encode,
+                _ => NonFinite::Null,
             },
         };
         match config.encode_invalid_numbers {
-            Invalid::Error => false.into_lua_multi(args.lua()),
-            Invalid::Encode => true.into_lua_multi(args.lua()),
-            Invalid::Null => "null".into_lua_multi(args.lua()),
+            NonFinite::Error => false.into_lua_multi(args.lua()),
+            NonFinite::Encode => true.into_lua_multi(args.lua()),
+            NonFinite::Null => "null".into_lua_multi(args.lua()),
         }
     })?;
     setting("decode_invalid_numbers", 1, |args, config| {
@@ -156,9 +156,9 @@ pub(crate) fn library(
 }
 
 /// Changes a setting by the arguments, and returns the new value.
-type Change = fn(&Args<'_>, &mut JsonConfig) -> Result<MultiValue>;
+type SettingEdit = fn(&LuaArgs<'_>, &mut JsonConfig) -> Result<MultiValue>;
 
-fn switch(args: &Args<'_>, setting: &mut bool) -> Result<()> {
+fn switch(args: &LuaArgs<'_>, setting: &mut bool) -> Result<()> {
     match args.value(1) {
         Value::Nil => {}
         Value::Boolean(on) => *setting = on,
@@ -167,7 +167,7 @@ fn switch(args: &Args<'_>, setting: &mut bool) -> Result<()> {
     Ok(())
 }
 
-fn option(args: &Args<'_>, options: &[&str]) -> Result<usize> {
+fn option(args: &LuaArgs<'_>, options: &[&str]) -> Result<usize> {
     let name = args.string(1)?;
     let name = name.to_string_lossy();
     options
@@ -176,7 +176,13 @@ fn option(args: &Args<'_>, options: &[&str]) -> Result<usize> {
         .ok_or_else(|| args.wrong(1, format_args!("invalid option '{name}'")))
 }
 
-fn integer(args: &Args<'_>, number: usize, setting: &mut i32, least: i32, most: i32) -> Result<()> {
+fn integer(
+    args: &LuaArgs<'_>,
+    number: usize,
+    setting: &mut i32,
+    least: i32,
+    most: i32,
+) -> Result<()> {
     if args.value(number).is_nil() {
         return Ok(());
     }

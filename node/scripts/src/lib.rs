@@ -46,7 +46,7 @@
 //! # What takes long
 //! Single instructions of Lua take time by the strings and tables that they touch: `a < b` reads
 //! all of both strings, and a table that grows is copied. If the caller gave a clock to the
-//! interpreter, [`Limits::time`] bounds that:
+//! interpreter, [`ScriptLimits::time`] bounds that:
 //! - A run begins at the first of three *levels*. There it may take 1 MB of memory, in which no
 //!   garbage is collected, and the clock is read every 32 instructions.
 //! - If it takes more, it begins again at the next level ([`Commands::restart`]), with 4 MB and a
@@ -62,7 +62,7 @@
 //! - `sandbox`: builds a Lua state: globals, read-only libraries, `prelude.lua`.
 //! - `budget`: what a run may still use, and how it is stopped.
 //! - `raise`: how Rust functions raise errors that look like those of Lua's C functions.
-//! - `convert`: between Lua's values and [`Reply`].
+//! - `convert`: between Lua's values and [`ScriptReply`].
 //! - `api`: the functions of `redis`.
 //! - `source`: compiles text.
 //! - `pattern`, `strings`, `sorting`: replacements for parts of Lua's libraries that C would run
@@ -91,6 +91,6 @@ mod structs;
 
 pub mod errors;
 
-pub use interpreter::{Failure, Interpreter, Limits, Used};
-pub use reply::{Commands, Protocol, Reply};
+pub use interpreter::{Interpreter, ScriptFailure, ScriptLimits, Used};
+pub use reply::{Commands, ScriptProtocol, ScriptReply};
 pub use script::{BODY_BYTES_MAX, Flags, Script, sha1_hex};

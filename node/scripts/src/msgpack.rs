@@ -10,8 +10,8 @@ use std::rc::Rc;
 use mlua::{Lua, LuaString, MultiValue, Result, Table, Value};
 use rmp::encode;
 
-use crate::budget::Budget;
-use crate::raise::{self, Args, number_of};
+use crate::budget::ScriptBudget;
+use crate::raise::{self, LuaArgs, number_of};
 
 /// Nested tables that are packed. Deeper ones are nil.
 const NESTING_MAX: usize = 16;
@@ -21,22 +21,22 @@ const DEPTH_MAX: usize = 1_000;
 const RESULTS_MAX: usize = 7_900;
 
 /// The library's table.
-pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
+pub(crate) fn library(lua: &Lua, budget: &Rc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("pack", budget.function(lua, pack)?)?;
-    let unpack = |lua: &Lua, budget: &Budget, args| {
-        let args = Args::new(lua, args);
+    let unpack = |lua: &Lua, budget: &ScriptBudget, args| {
+        let args = LuaArgs::new(lua, args);
         unpack_from(lua, budget, &args, i64::MAX, 0, true)
     };
     table.raw_set("unpack", budget.function(lua, unpack)?)?;
-    let unpack_one = |lua: &Lua, budget: &Budget, args| {
-        let args = Args::new(lua, args);
+    let unpack_one = |lua: &Lua, budget: &ScriptBudget, args| {
+        let args = LuaArgs::new(lua, args);
         let offset = args.integer_or(2, 0)?;
         unpack_from(lua, budget, &args, 1, offset, false)
     };
     table.raw_set("unpack_one", budget.function(lua, unpack_one)?)?;
-    let unpack_limit = |lua: &Lua, budget: &Budget, args| {
-        let args = Args::new(lua, args);
+    let unpack_limit = |lua: &Lua, budget: &ScriptBudget, args| {
+        let args = LuaArgs::new(lua, args);
         let (limit, offset) = (args.integer(2)?, args.integer_or(3, 0)?);
         let all = limit == 0 && offset == 0;
         unpack_from(
@@ -54,8 +54,8 @@ pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
     Ok(table)
 }
 
-fn pack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<LuaString> {
-    let args = Args::new(lua, args);
+fn pack(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<LuaString> {
+    let args = LuaArgs::new(lua, args);
     if args.len() == 0 {
         return Err(args.wrong(0, "MessagePack pack needs input."));
     }
@@ -68,7 +68,7 @@ fn pack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<LuaString> {
 
 fn pack_value(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     out: &mut Vec<u8>,
     value: &Value,
     level: usize,
@@ -94,7 +94,7 @@ fn pack_value(
 
 fn pack_table(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     out: &mut Vec<u8>,
     table: &Table,
     level: usize,
@@ -147,8 +147,8 @@ fn pack_number(out: &mut Vec<u8>, number: f64) {
 
 fn unpack_from(
     lua: &Lua,
-    budget: &Budget,
-    args: &Args<'_>,
+    budget: &ScriptBudget,
+    args: &LuaArgs<'_>,
     limit: i64,
     offset: i64,
     all: bool,
@@ -170,7 +170,7 @@ fn unpack_from(
             format_args!("Start offset {offset} greater than input length {length}."),
         ));
     };
-    let mut reader = Reader {
+    let mut reader = MsgpackReader {
         lua,
         budget,
         rest,
@@ -193,14 +193,14 @@ fn unpack_from(
     Ok(results)
 }
 
-struct Reader<'a> {
+struct MsgpackReader<'a> {
     lua: &'a Lua,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
     rest: &'a [u8],
     depth: usize,
 }
 
-impl Reader<'_> {
+impl MsgpackReader<'_> {
     fn overflow(&self) -> mlua::Error {
         raise::message(
             self.lua,

@@ -7,7 +7,7 @@ use std::fmt;
 
 use mlua::{Error, Lua, MultiValue, Result, Value};
 
-use crate::budget::Place;
+use crate::budget::ErrorSite;
 
 /// The name of the prelude's chunk. Places of errors are never in it.
 pub(crate) const PRELUDE: &str = "=doyen";
@@ -67,7 +67,7 @@ pub(crate) fn is_memory(error: &Value) -> bool {
 
 /// The same for an error of mlua.
 pub(crate) fn is_memory_error(error: &Error) -> bool {
-    matches!(cause(error), Cause::Other(text) if text == MEMORY || text == STACK)
+    matches!(cause(error), RaiseCause::Other(text) if text == MEMORY || text == STACK)
 }
 
 /// The error of Lua's allocator, for what is built outside of Lua.
@@ -138,10 +138,10 @@ fn position(lua: &Lua) -> String {
 }
 
 /// Where the error was raised that a handler of `xpcall` was called with.
-pub(crate) fn place(lua: &Lua) -> Option<Place> {
+pub(crate) fn place(lua: &Lua) -> Option<ErrorSite> {
     let in_c = |level| lua.inspect_stack(level, |debug| debug.source().what == "C");
     let level = beyond_prelude(lua, if in_c(1)? { 2 } else { 1 });
-    lua.inspect_stack(level, |debug| Place {
+    lua.inspect_stack(level, |debug| ErrorSite {
         source: debug.source().source.as_deref().unwrap_or("?").to_owned(),
         line: debug.current_line().map_or(-1, |line| line as i64),
     })
@@ -153,53 +153,53 @@ pub(crate) fn caught(lua: &Lua, value: Value) -> Result<Value> {
         return Ok(value);
     };
     match cause(&error) {
-        Cause::Raise(Raise::Message(text)) => Ok(Value::String(lua.create_string(text)?)),
-        Cause::Raise(Raise::Reply(text)) => {
+        RaiseCause::Raise(Raise::Message(text)) => Ok(Value::String(lua.create_string(text)?)),
+        RaiseCause::Raise(Raise::Reply(text)) => {
             let table = lua.create_table()?;
             table.raw_set("err", lua.create_string(text)?)?;
             table.raw_set("ignore_error_stats_update", true)?;
             Ok(Value::Table(table))
         }
-        Cause::Raise(Raise::Stopped) => Err(Raise::Stopped.into()),
-        Cause::Other(text) => Ok(Value::String(lua.create_string(text)?)),
+        RaiseCause::Raise(Raise::Stopped) => Err(Raise::Stopped.into()),
+        RaiseCause::Other(text) => Ok(Value::String(lua.create_string(text)?)),
     }
 }
 
 /// What an error of mlua comes from.
-pub(crate) enum Cause {
+pub(crate) enum RaiseCause {
     Raise(Raise),
     Other(String),
 }
 
 /// Finds what an error comes from.
-pub(crate) fn cause(error: &Error) -> Cause {
+pub(crate) fn cause(error: &Error) -> RaiseCause {
     match error {
         Error::CallbackError { cause: inner, .. } => cause(inner),
-        Error::MemoryError(_) => Cause::Other(MEMORY.to_owned()),
-        Error::StackError => Cause::Other(STACK.to_owned()),
-        Error::RuntimeError(text) => Cause::Other(
+        Error::MemoryError(_) => RaiseCause::Other(MEMORY.to_owned()),
+        Error::StackError => RaiseCause::Other(STACK.to_owned()),
+        Error::RuntimeError(text) => RaiseCause::Other(
             text.split("\nstack traceback:")
                 .next()
                 .unwrap_or_default()
                 .to_owned(),
         ),
         error => match error.downcast_ref::<Raise>() {
-            Some(raise) => Cause::Raise(raise.clone()),
-            None => Cause::Other(error.to_string()),
+            Some(raise) => RaiseCause::Raise(raise.clone()),
+            None => RaiseCause::Other(error.to_string()),
         },
     }
 }
 
 /// The arguments of a Rust function, with the checks and the errors of `lauxlib.c`. Numbers of
 /// arguments begin with 1.
-pub(crate) struct Args<'lua> {
+pub(crate) struct LuaArgs<'lua> {
     lua: &'lua Lua,
     values: MultiValue,
 }
 
-impl<'lua> Args<'lua> {
-    pub(crate) fn new(lua: &'lua Lua, values: MultiValue) -> Args<'lua> {
-        Args { lua, values }
+impl<'lua> LuaArgs<'lua> {
+    pub(crate) fn new(lua: &'lua Lua, values: MultiValue) -> LuaArgs<'lua> {
+        LuaArgs { lua, values }
     }
 
     pub(crate) fn lua(&self) -> &'lua Lua {

@@ -7,11 +7,11 @@ use bytes::Bytes;
 ///
 /// The shapes of RESP3 travel only if a script asked for them with `redis.setresp(3)`.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Reply {
+pub enum ScriptReply {
     /// A simple string, such as `OK`: bytes without a line break.
     Status(Bytes),
-    /// An error with its code first, such as `WRONGTYPE Operation against a key...`: bytes without a
-    /// line break.
+    /// An error with its code first, such as `WRONGTYPE Operation against a key...`: bytes without
+    /// a line break.
     Error(Bytes),
     /// An integer.
     Int(i64),
@@ -20,11 +20,11 @@ pub enum Reply {
     /// The missing value: a null string or array in RESP2, null in RESP3.
     Nil,
     /// A list of replies.
-    Array(Vec<Reply>),
+    Array(Vec<ScriptReply>),
     /// RESP3: pairs of a key and a value. A client with RESP2 gets them as one flat array.
-    Map(Vec<(Reply, Reply)>),
+    Map(Vec<(ScriptReply, ScriptReply)>),
     /// RESP3: members in no order. A client with RESP2 gets an array.
-    Set(Vec<Reply>),
+    Set(Vec<ScriptReply>),
     /// RESP3: a number with a fraction. A client with RESP2 gets a string.
     Double(f64),
     /// RESP3: true or false. A client with RESP2 gets 1 or 0.
@@ -40,21 +40,21 @@ pub enum Reply {
     },
 }
 
-impl Reply {
+impl ScriptReply {
     /// The status `OK`.
-    pub fn ok() -> Reply {
-        Reply::Status(Bytes::from_static(b"OK"))
+    pub fn ok() -> ScriptReply {
+        ScriptReply::Status(Bytes::from_static(b"OK"))
     }
 
     /// A string of bytes.
-    pub fn bulk(bytes: impl AsRef<[u8]>) -> Reply {
-        Reply::Bulk(Bytes::copy_from_slice(bytes.as_ref()))
+    pub fn bulk(bytes: impl AsRef<[u8]>) -> ScriptReply {
+        ScriptReply::Bulk(Bytes::copy_from_slice(bytes.as_ref()))
     }
 }
 
 /// The version of RESP in which a script gets the replies of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum ScriptProtocol {
     /// What every script begins with.
     #[default]
     Resp2,
@@ -73,7 +73,7 @@ pub trait Commands {
     /// The reply has the shape that the command has in `protocol`.
     ///
     /// [`errors`]: crate::errors
-    fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply;
+    fn call(&mut self, args: Vec<Bytes>, protocol: ScriptProtocol) -> ScriptReply;
 
     /// The run begins again: everything that commands changed since it began is taken back.
     fn restart(&mut self);

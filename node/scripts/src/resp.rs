@@ -1,13 +1,13 @@
 //! Writes replies as RESP.
 
-use crate::reply::{Protocol, Reply};
+use crate::reply::{ScriptProtocol, ScriptReply};
 
-impl Reply {
+impl ScriptReply {
     /// The reply in a version of RESP. In RESP2, what only RESP3 has becomes what Redis makes of
     /// it: a map a flat list, a number with a fraction a string.
-    pub fn to_resp(&self, protocol: Protocol) -> Vec<u8> {
+    pub fn to_resp(&self, protocol: ScriptProtocol) -> Vec<u8> {
         let mut out = Vec::new();
-        self.put(protocol == Protocol::Resp3, &mut out);
+        self.put(protocol == ScriptProtocol::Resp3, &mut out);
         out
     }
 
@@ -26,21 +26,21 @@ impl Reply {
             out.extend_from_slice(b"\r\n");
         };
         match self {
-            Reply::Status(text) => line(out, b'+', text),
-            Reply::Error(text) => line(out, b'-', text),
-            Reply::Int(number) => line(out, b':', number.to_string().as_bytes()),
-            Reply::Bulk(bytes) => bulk(out, bytes),
-            Reply::Nil if resp3 => out.extend_from_slice(b"_\r\n"),
-            Reply::Nil => out.extend_from_slice(b"$-1\r\n"),
-            Reply::Array(replies) => {
+            ScriptReply::Status(text) => line(out, b'+', text),
+            ScriptReply::Error(text) => line(out, b'-', text),
+            ScriptReply::Int(number) => line(out, b':', number.to_string().as_bytes()),
+            ScriptReply::Bulk(bytes) => bulk(out, bytes),
+            ScriptReply::Nil if resp3 => out.extend_from_slice(b"_\r\n"),
+            ScriptReply::Nil => out.extend_from_slice(b"$-1\r\n"),
+            ScriptReply::Array(replies) => {
                 head(out, b'*', replies.len());
                 replies.iter().for_each(|reply| reply.put(resp3, out));
             }
-            Reply::Set(replies) => {
+            ScriptReply::Set(replies) => {
                 head(out, if resp3 { b'~' } else { b'*' }, replies.len());
                 replies.iter().for_each(|reply| reply.put(resp3, out));
             }
-            Reply::Map(pairs) => {
+            ScriptReply::Map(pairs) => {
                 if resp3 {
                     head(out, b'%', pairs.len());
                 } else {
@@ -51,7 +51,7 @@ impl Reply {
                     value.put(resp3, out);
                 }
             }
-            Reply::Double(number) => {
+            ScriptReply::Double(number) => {
                 let text = match number {
                     _ if number.is_nan() => "nan".to_owned(),
                     _ if number.is_infinite() && *number > 0.0 => "inf".to_owned(),
@@ -64,18 +64,18 @@ impl Reply {
                     bulk(out, text.as_bytes());
                 }
             }
-            Reply::Bool(value) if resp3 => line(out, b'#', if *value { b"t" } else { b"f" }),
-            Reply::Bool(value) => line(out, b':', if *value { b"1" } else { b"0" }),
-            Reply::BigNumber(digits) if resp3 => line(out, b'(', digits.as_bytes()),
-            Reply::BigNumber(digits) => bulk(out, digits.as_bytes()),
-            Reply::Verbatim { format, text } if resp3 => {
+            ScriptReply::Bool(value) if resp3 => line(out, b'#', if *value { b"t" } else { b"f" }),
+            ScriptReply::Bool(value) => line(out, b':', if *value { b"1" } else { b"0" }),
+            ScriptReply::BigNumber(digits) if resp3 => line(out, b'(', digits.as_bytes()),
+            ScriptReply::BigNumber(digits) => bulk(out, digits.as_bytes()),
+            ScriptReply::Verbatim { format, text } if resp3 => {
                 head(out, b'=', format.len() + 1 + text.len());
                 out.extend_from_slice(format.as_bytes());
                 out.push(b':');
                 out.extend_from_slice(text);
                 out.extend_from_slice(b"\r\n");
             }
-            Reply::Verbatim { text, .. } => bulk(out, text),
+            ScriptReply::Verbatim { text, .. } => bulk(out, text),
         }
     }
 }
@@ -87,36 +87,44 @@ mod tests {
     #[test]
     fn a_reply_is_written_in_both_versions() {
         for (reply, resp2, resp3) in [
-            (Reply::ok(), "+OK\r\n", "+OK\r\n"),
-            (Reply::Error("ERR x".into()), "-ERR x\r\n", "-ERR x\r\n"),
-            (Reply::Int(-7), ":-7\r\n", ":-7\r\n"),
-            (Reply::bulk("ab"), "$2\r\nab\r\n", "$2\r\nab\r\n"),
-            (Reply::Nil, "$-1\r\n", "_\r\n"),
+            (ScriptReply::ok(), "+OK\r\n", "+OK\r\n"),
             (
-                Reply::Array(vec![Reply::Nil, Reply::Int(1)]),
+                ScriptReply::Error("ERR x".into()),
+                "-ERR x\r\n",
+                "-ERR x\r\n",
+            ),
+            (ScriptReply::Int(-7), ":-7\r\n", ":-7\r\n"),
+            (ScriptReply::bulk("ab"), "$2\r\nab\r\n", "$2\r\nab\r\n"),
+            (ScriptReply::Nil, "$-1\r\n", "_\r\n"),
+            (
+                ScriptReply::Array(vec![ScriptReply::Nil, ScriptReply::Int(1)]),
                 "*2\r\n$-1\r\n:1\r\n",
                 "*2\r\n_\r\n:1\r\n",
             ),
             (
-                Reply::Set(vec![Reply::Int(1)]),
+                ScriptReply::Set(vec![ScriptReply::Int(1)]),
                 "*1\r\n:1\r\n",
                 "~1\r\n:1\r\n",
             ),
             (
-                Reply::Map(vec![(Reply::bulk("k"), Reply::Bool(true))]),
+                ScriptReply::Map(vec![(ScriptReply::bulk("k"), ScriptReply::Bool(true))]),
                 "*2\r\n$1\r\nk\r\n:1\r\n",
                 "%1\r\n$1\r\nk\r\n#t\r\n",
             ),
-            (Reply::Double(0.5), "$3\r\n0.5\r\n", ",0.5\r\n"),
+            (ScriptReply::Double(0.5), "$3\r\n0.5\r\n", ",0.5\r\n"),
             (
-                Reply::Double(f64::NEG_INFINITY),
+                ScriptReply::Double(f64::NEG_INFINITY),
                 "$4\r\n-inf\r\n",
                 ",-inf\r\n",
             ),
-            (Reply::Bool(false), ":0\r\n", "#f\r\n"),
-            (Reply::BigNumber("12".to_owned()), "$2\r\n12\r\n", "(12\r\n"),
+            (ScriptReply::Bool(false), ":0\r\n", "#f\r\n"),
             (
-                Reply::Verbatim {
+                ScriptReply::BigNumber("12".to_owned()),
+                "$2\r\n12\r\n",
+                "(12\r\n",
+            ),
+            (
+                ScriptReply::Verbatim {
                     format: "txt".to_owned(),
                     text: "hi".into(),
                 },
@@ -126,7 +134,10 @@ mod tests {
         ] {
             let written = |protocol| String::from_utf8(reply.to_resp(protocol)).unwrap();
             assert_eq!(
-                (&*written(Protocol::Resp2), &*written(Protocol::Resp3)),
+                (
+                    &*written(ScriptProtocol::Resp2),
+                    &*written(ScriptProtocol::Resp3)
+                ),
                 (resp2, resp3)
             );
         }

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaOptions, MultiValue, Result, StdLib};
 use mlua::{Table, Value};
 
-use crate::budget::{Budget, collect_late};
-use crate::raise::{self, Args, Raise};
+use crate::budget::{ScriptBudget, collect_late};
+use crate::raise::{self, LuaArgs, Raise};
 use crate::source::Pieces;
 use crate::{api, bits, json, msgpack, sorting, strings, structs};
 
@@ -58,7 +58,7 @@ pub(crate) struct Sandbox {
 }
 
 /// Makes a Lua state whose runs are bounded by `budget`.
-pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
+pub(crate) fn build(budget: &Rc<ScriptBudget>) -> Result<Sandbox> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::OS;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
     collect_late(&lua);
@@ -163,7 +163,7 @@ pub(crate) fn build(budget: &Rc<Budget>) -> Result<Sandbox> {
 /// The read-only tables.
 struct Fronts<'a> {
     lua: &'a Lua,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
     /// The functions for `__newindex` and for the globals' `__index`.
     metamethods: Option<(Function, Function)>,
 }
@@ -204,7 +204,7 @@ impl Fronts<'_> {
 
 fn prelude(
     lua: &Lua,
-    budget: &Rc<Budget>,
+    budget: &Rc<ScriptBudget>,
     original: &Table,
     globals: &Table,
     redis: &Table,
@@ -242,11 +242,11 @@ fn prelude(
     // For an error that a script may catch: it ends a run that was stopped, or whose level is full.
     of_rust.raw_set("check", caught(0)?)?;
     of_rust.raw_set("failed", caught(raise::COST)?)?;
-    let stopped = |_: &Lua, budget: &Budget, ()| Ok(budget.stopped().is_some());
+    let stopped = |_: &Lua, budget: &ScriptBudget, ()| Ok(budget.stopped().is_some());
     of_rust.raw_set("stopped", budget.function(lua, stopped)?)?;
     let fail = |lua: &Lua, text: String| Err::<(), _>(raise::message(lua, text));
     of_rust.raw_set("fail", lua.create_function(fail)?)?;
-    let sort = |lua: &Lua, budget: &Budget, args| sorting::sort(lua, budget, args);
+    let sort = |lua: &Lua, budget: &ScriptBudget, args| sorting::sort(lua, budget, args);
     of_rust.raw_set("sort_plain", budget.function(lua, sort)?)?;
     let native = |_: &Lua, function: Function| Ok(function.info().what == "C");
     of_rust.raw_set("native", lua.create_function(native)?)?;
@@ -255,7 +255,7 @@ fn prelude(
         lua.create_function(|_, text: String| Ok(unplaced(&text)))?,
     )?;
     checks(lua, budget, &of_rust)?;
-    let handler = |lua: &Lua, budget: &Budget, error: Value| {
+    let handler = |lua: &Lua, budget: &ScriptBudget, error: Value| {
         *budget.error.borrow_mut() = Some((error, raise::place(lua)));
         Ok(())
     };
@@ -269,10 +269,10 @@ fn prelude(
 }
 
 /// Checks of arguments for functions of the prelude.
-fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
+fn checks(lua: &Lua, budget: &Rc<ScriptBudget>, table: &Table) -> Result<()> {
     let shared = Rc::clone(budget);
     let loadstring = move |lua: &Lua, args: MultiValue| {
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         let text = args.string(1)?;
         let name = if args.value(2).is_nil() {
             text.clone()
@@ -305,12 +305,12 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         Ok((reader, name))
     };
     table.raw_set("loadstring_check", lua.create_function(loadstring)?)?;
-    let format = |lua: &Lua, budget: &Budget, args| strings::format_check(lua, budget, args);
+    let format = |lua: &Lua, budget: &ScriptBudget, args| strings::format_check(lua, budget, args);
     table.raw_set("format_check", budget.function(lua, format)?)?;
-    let concat = |lua: &Lua, budget: &Budget, args| strings::concat_check(lua, budget, args);
+    let concat = |lua: &Lua, budget: &ScriptBudget, args| strings::concat_check(lua, budget, args);
     table.raw_set("concat_check", budget.function(lua, concat)?)?;
     let load = |lua: &Lua, args: MultiValue| {
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         let Value::Function(function) = args.value(1) else {
             return Err(args.wrong_type(1, "function"));
         };
@@ -321,18 +321,18 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         Ok((function, name))
     };
     table.raw_set("load_check", lua.create_function(load)?)?;
-    let create = |lua: &Lua, budget: &Budget, args: MultiValue| {
+    let create = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
         budget.charge(lua, 10)?;
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         match args.value(1) {
             Value::Function(function) if function.info().what != "C" => Ok(()),
             _ => Err(args.wrong(1, "Lua function expected")),
         }
     };
     table.raw_set("create_check", budget.function(lua, create)?)?;
-    let resume = |lua: &Lua, budget: &Budget, args: MultiValue| {
+    let resume = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
         budget.charge(lua, 1)?;
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         match args.value(1) {
             Value::Thread(_) => Ok(()),
             _ => Err(args.wrong(1, "coroutine expected")),
@@ -340,8 +340,8 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
     };
     table.raw_set("resume_check", budget.function(lua, resume)?)?;
     table.raw_set("unpack_check", lua.create_function(unpack_check)?)?;
-    let insert = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let insert = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let end = args.table(1)?.raw_len() as i64 + 1;
         if !(2..=3).contains(&args.len()) {
             return Err(raise::message(lua, "wrong number of arguments to 'insert'"));
@@ -353,8 +353,8 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         budget.charge_moves(lua, moved)
     };
     table.raw_set("insert_check", budget.function(lua, insert)?)?;
-    let remove = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let remove = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let end = args.table(1)?.raw_len() as i64;
         match args.value(2) {
             Value::Nil => Ok(()),
@@ -365,8 +365,8 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
         }
     };
     table.raw_set("remove_check", budget.function(lua, remove)?)?;
-    let foreachi = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let foreachi = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let calls = args.table(1)?.raw_len();
         if !matches!(args.value(2), Value::Function(_)) {
             return Err(args.wrong_type(2, "function"));
@@ -378,7 +378,7 @@ fn checks(lua: &Lua, budget: &Rc<Budget>, table: &Table) -> Result<()> {
 
 /// The table of `unpack`, its first and its last index, whose number of results is in bounds.
 fn unpack_check(lua: &Lua, args: MultiValue) -> Result<(Table, i32, i32)> {
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     let table = args.table(1)?;
     let first = match args.value(2) {
         Value::Nil => 1,
@@ -408,10 +408,10 @@ fn unplaced(text: &str) -> String {
 }
 
 /// The global functions that could write past a metatable, and those that know of fronts.
-fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
+fn protections(lua: &Lua, budget: &Rc<ScriptBudget>, globals: &Table) -> Result<()> {
     let readonly = || Raise::Message(b"Attempt to modify a readonly table".to_vec()).into();
-    let rawset = move |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let rawset = move |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let table = args.table(1)?;
         if args.len() < 2 {
             return Err(args.wrong(2, "value expected"));
@@ -426,8 +426,8 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
         Ok(table)
     };
     globals.raw_set("rawset", budget.function(lua, rawset)?)?;
-    let rawget = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let rawget = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let table = args.table(1)?;
         if args.len() < 2 {
             return Err(args.wrong(2, "value expected"));
@@ -437,10 +437,10 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
             .raw_get::<Value>(args.value(2))
     };
     globals.raw_set("rawget", budget.function(lua, rawget)?)?;
-    let setmetatable = move |lua: &Lua, budget: &Budget, mut args: MultiValue| {
+    let setmetatable = move |lua: &Lua, budget: &ScriptBudget, mut args: MultiValue| {
         // mlua panics if it has no reference left for the old metatable.
         args.truncate(2);
-        let args = Args::new(lua, args);
+        let args = LuaArgs::new(lua, args);
         let table = args.table(1)?;
         let meta = match args.value(2) {
             Value::Nil if args.len() >= 2 => None,
@@ -460,8 +460,8 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
     };
     globals.raw_set("setmetatable", budget.function(lua, setmetatable)?)?;
     let next: Function = globals.raw_get("next")?;
-    let pairs = move |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let pairs = move |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let table = args.table(1)?;
         // A front has no fields of its own. A script that looks through one gets a copy.
         let table = match real(budget, &table) {
@@ -476,8 +476,8 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
     };
     globals.raw_set("pairs", budget.function(lua, pairs)?)?;
 
-    let collectgarbage = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+    let collectgarbage = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let option = match args.value(1) {
             Value::Nil => "collect".to_owned(),
             _ => args.string(1)?.to_string_lossy(),
@@ -507,7 +507,7 @@ fn protections(lua: &Lua, budget: &Rc<Budget>, globals: &Table) -> Result<()> {
 }
 
 /// The real table behind a front.
-fn real(budget: &Budget, table: &Table) -> Option<Table> {
+fn real(budget: &ScriptBudget, table: &Table) -> Option<Table> {
     let pointer = table.to_pointer();
     let fronts = budget.fronts.borrow();
     let (_, real) = fronts
@@ -517,9 +517,9 @@ fn real(budget: &Budget, table: &Table) -> Option<Table> {
 }
 
 /// The library with Redis's random numbers.
-fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
-    let random = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let args = Args::new(lua, args);
+fn math(lua: &Lua, budget: &Rc<ScriptBudget>, math: Table) -> Result<Table> {
+    let random = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let args = LuaArgs::new(lua, args);
         let number = budget.random();
         // 2^31 - 1 itself becomes 0, so that the result stays below 1.
         let most = f64::from(i32::MAX);
@@ -546,8 +546,8 @@ fn math(lua: &Lua, budget: &Rc<Budget>, math: Table) -> Result<Table> {
         }
     };
     math.raw_set("random", budget.function(lua, random)?)?;
-    let randomseed = |lua: &Lua, budget: &Budget, args: MultiValue| {
-        let seed = Args::new(lua, args).integer(1)?;
+    let randomseed = |lua: &Lua, budget: &ScriptBudget, args: MultiValue| {
+        let seed = LuaArgs::new(lua, args).integer(1)?;
         budget.seed(seed as i32);
         Ok(())
     };

@@ -6,8 +6,8 @@
 
 use mlua::{FromLua, Lua, MultiValue, Result, Table, Value};
 
-use crate::budget::Budget;
-use crate::raise::{self, Args, number_of};
+use crate::budget::ScriptBudget;
+use crate::raise::{self, LuaArgs, number_of};
 
 /// An element of a table that may be sorted here. It keeps no reference into Lua, because mlua
 /// bounds their number.
@@ -30,8 +30,8 @@ impl FromLua for Element {
 }
 
 /// Sorts a table of numbers or of strings. Returns whether it did.
-pub(crate) fn sort(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<bool> {
-    let args = Args::new(lua, args);
+pub(crate) fn sort(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<bool> {
+    let args = LuaArgs::new(lua, args);
     let table = args.table(1)?;
     match args.value(2) {
         Value::Nil => {}
@@ -48,7 +48,7 @@ pub(crate) fn sort(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<bool>
     }
 }
 
-fn numbers(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<bool> {
+fn numbers(lua: &Lua, budget: &ScriptBudget, table: &Table, length: usize) -> Result<bool> {
     let mut numbers = Vec::with_capacity(length.min(1 << 16));
     for index in 1..=length {
         budget.count_one(lua)?;
@@ -65,7 +65,7 @@ fn numbers(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<b
     Ok(true)
 }
 
-fn strings(lua: &Lua, budget: &Budget, table: &Table, length: usize) -> Result<bool> {
+fn strings(lua: &Lua, budget: &ScriptBudget, table: &Table, length: usize) -> Result<bool> {
     let (mut strings, mut size) = (Vec::with_capacity(length.min(1 << 16)), 0);
     for index in 1..=length {
         budget.count_one(lua)?;

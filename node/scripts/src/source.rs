@@ -10,7 +10,7 @@ use std::time::Duration;
 use memchr::memmem;
 use mlua::{Error, Function, Lua, LuaString, Result, Value};
 
-use crate::raise::{Cause, Raise, cause};
+use crate::raise::{Raise, RaiseCause, cause};
 
 /// Bytes that are compiled between two looks at the clock. Where much was compiled already, each
 /// byte may take 50 microseconds.
@@ -82,8 +82,8 @@ pub(crate) fn compile(
 
 fn failed(error: &Error) -> Uncompiled {
     Uncompiled::Message(match cause(error) {
-        Cause::Raise(Raise::Message(text) | Raise::Reply(text)) => text,
-        Cause::Raise(stopped) => stopped.to_string().into_bytes(),
-        Cause::Other(text) => text.into_bytes(),
+        RaiseCause::Raise(Raise::Message(text) | Raise::Reply(text)) => text,
+        RaiseCause::Raise(stopped) => stopped.to_string().into_bytes(),
+        RaiseCause::Other(text) => text.into_bytes(),
     })
 }

@@ -7,16 +7,16 @@ use std::rc::Rc;
 use memchr::memmem;
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Value};
 
-use crate::budget::Budget;
+use crate::budget::ScriptBudget;
 use crate::pattern::{Capture, Matcher, PatternError};
-use crate::raise::{self, Args};
+use crate::raise::{self, LuaArgs};
 
 /// Steps of a pattern for the price of one instruction.
 const STEPS: u64 = 4;
 
 /// `string.rep(s, n)`.
-pub(crate) fn rep(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Value> {
-    let args = Args::new(lua, args);
+pub(crate) fn rep(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<Value> {
+    let args = LuaArgs::new(lua, args);
     let string = args.string(1)?;
     let times = usize::try_from(args.integer(2)?).unwrap_or(0);
     let bytes = string.as_bytes();
@@ -34,11 +34,11 @@ pub(crate) fn rep(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Value>
 /// `string.lower`, `upper` and `reverse`.
 fn changed(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     args: MultiValue,
     change: fn(&mut [u8]),
 ) -> Result<LuaString> {
-    let string = Args::new(lua, args).string(1)?;
+    let string = LuaArgs::new(lua, args).string(1)?;
     let mut bytes = string.as_bytes().to_vec();
     budget.charge_bytes(lua, bytes.len())?;
     change(&mut bytes);
@@ -50,7 +50,11 @@ const FORMAT_WHOLE: usize = 100;
 
 /// The arguments for `string.format` of C. Long strings of a `%q` are quoted here, since C adds
 /// each byte by itself.
-pub(crate) fn format_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
+pub(crate) fn format_check(
+    lua: &Lua,
+    budget: &ScriptBudget,
+    args: MultiValue,
+) -> Result<MultiValue> {
     let length = |value: &Value| value.as_string().map_or(0, |text| text.as_bytes().len());
     budget.charge_bytes(lua, args.iter().map(length).sum())?;
     let mut values: Vec<Value> = args.into_iter().collect();
@@ -88,7 +92,7 @@ pub(crate) fn format_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Resu
 }
 
 /// A text as `%q` writes it.
-fn quoted(budget: &Budget, text: &[u8]) -> Result<Vec<u8>> {
+fn quoted(budget: &ScriptBudget, text: &[u8]) -> Result<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() + 2);
     out.push(b'"');
     for byte in text {
@@ -113,8 +117,8 @@ const JOINS: u64 = 2;
 const ELEMENTS_MAX: u64 = 1 << 20;
 
 /// Takes the cost of `table.concat`.
-pub(crate) fn concat_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<()> {
-    let args = Args::new(lua, args);
+pub(crate) fn concat_check(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<()> {
+    let args = LuaArgs::new(lua, args);
     let Value::Table(table) = args.value(1) else {
         return Ok(());
     };
@@ -126,8 +130,13 @@ pub(crate) fn concat_check(lua: &Lua, budget: &Budget, args: MultiValue) -> Resu
 }
 
 /// `string.find` and `string.match`.
-pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> Result<MultiValue> {
-    let args = Args::new(lua, args);
+pub(crate) fn find(
+    lua: &Lua,
+    budget: &ScriptBudget,
+    args: MultiValue,
+    find: bool,
+) -> Result<MultiValue> {
+    let args = LuaArgs::new(lua, args);
     let (string, pattern) = (args.string(1)?, args.string(2)?);
     let subject = string.as_bytes();
     let pattern = pattern.as_bytes();
@@ -145,7 +154,7 @@ pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> 
         });
     }
     let anchored = pattern.first() == Some(&b'^');
-    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let mut search = PatternSearch::new(lua, budget, &subject, &pattern);
     let Some((start, end)) = search.next(from, usize::from(anchored), anchored)? else {
         return Ok(nil());
     };
@@ -164,8 +173,8 @@ pub(crate) fn find(lua: &Lua, budget: &Budget, args: MultiValue, find: bool) -> 
 /// from 1), and its captures.
 ///
 /// Arguments: the string, the pattern, the place (from 1), and whether `^` is an anchor.
-pub(crate) fn step(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
-    let args = Args::new(lua, args);
+pub(crate) fn step(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<MultiValue> {
+    let args = LuaArgs::new(lua, args);
     let (string, pattern) = (args.string(1)?, args.string(2)?);
     let subject = string.as_bytes();
     let pattern = pattern.as_bytes();
@@ -174,7 +183,7 @@ pub(crate) fn step(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Multi
         return Ok(nil());
     }
     let anchored = args.truthy(4) && pattern.first() == Some(&b'^');
-    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let mut search = PatternSearch::new(lua, budget, &subject, &pattern);
     let Some((start, end)) = search.next(from, usize::from(anchored), anchored)? else {
         return Ok(nil());
     };
@@ -186,7 +195,7 @@ pub(crate) fn step(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<Multi
 /// Checks the arguments of `gsub` whose replacement is a function or a table, and returns the
 /// string, the pattern, the most replacements, and whether the pattern has an anchor.
 pub(crate) fn gsub_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, LuaString, i64, bool)> {
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     let (string, pattern) = (args.string(1)?, args.string(2)?);
     let most = args.integer_or(4, string.as_bytes().len() as i64 + 1)?;
     let anchored = pattern.as_bytes().first() == Some(&b'^');
@@ -195,13 +204,13 @@ pub(crate) fn gsub_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, LuaS
 
 /// Checks the arguments of `gmatch`.
 pub(crate) fn gmatch_check(lua: &Lua, args: MultiValue) -> Result<(LuaString, LuaString)> {
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     Ok((args.string(1)?, args.string(2)?))
 }
 
 /// `string.gsub` whose replacement is a string or a number.
-pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaString, i64)> {
-    let args = Args::new(lua, args);
+pub(crate) fn gsub(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<(LuaString, i64)> {
+    let args = LuaArgs::new(lua, args);
     let (string, pattern) = (args.string(1)?, args.string(2)?);
     if !matches!(
         args.value(3),
@@ -216,7 +225,7 @@ pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaS
     let most = args.integer_or(4, subject.len() as i64 + 1)?;
     let anchored = pattern.first() == Some(&b'^');
 
-    let mut search = Search::new(lua, budget, &subject, &pattern);
+    let mut search = PatternSearch::new(lua, budget, &subject, &pattern);
     let (mut out, mut at, mut count) = (Vec::new(), 0, 0);
     while count < most {
         let Some((start, end)) = search.next(at, usize::from(anchored), anchored)? else {
@@ -250,17 +259,17 @@ pub(crate) fn gsub(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<(LuaS
 }
 
 /// A pattern that takes its steps from the budget of the run.
-struct Search<'a> {
+struct PatternSearch<'a> {
     lua: &'a Lua,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
     subject: &'a [u8],
     matcher: Matcher<'a>,
 }
 
-impl<'a> Search<'a> {
-    fn new(lua: &'a Lua, budget: &'a Budget, subject: &'a [u8], pattern: &'a [u8]) -> Self {
+impl<'a> PatternSearch<'a> {
+    fn new(lua: &'a Lua, budget: &'a ScriptBudget, subject: &'a [u8], pattern: &'a [u8]) -> Self {
         let steps = budget.left().saturating_mul(STEPS);
-        Search {
+        PatternSearch {
             lua,
             budget,
             subject,
@@ -386,7 +395,7 @@ fn nil() -> MultiValue {
 type ChangeBytes = fn(&mut [u8]);
 
 /// Registers the functions by the names that the prelude uses.
-pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
+pub(crate) fn functions(lua: &Lua, budget: &Rc<ScriptBudget>) -> Result<mlua::Table> {
     let table = lua.create_table()?;
     table.raw_set("rep", budget.function(lua, rep)?)?;
     let changes: [(&str, ChangeBytes); 3] = [
@@ -395,12 +404,13 @@ pub(crate) fn functions(lua: &Lua, budget: &Rc<Budget>) -> Result<mlua::Table> {
         ("reverse", <[u8]>::reverse),
     ];
     for (name, change) in changes {
-        let function = move |lua: &Lua, budget: &Budget, args| changed(lua, budget, args, change);
+        let function =
+            move |lua: &Lua, budget: &ScriptBudget, args| changed(lua, budget, args, change);
         table.raw_set(name, budget.function(lua, function)?)?;
     }
-    let find_first = |lua: &Lua, budget: &Budget, args| find(lua, budget, args, true);
+    let find_first = |lua: &Lua, budget: &ScriptBudget, args| find(lua, budget, args, true);
     table.raw_set("find", budget.function(lua, find_first)?)?;
-    let match_first = |lua: &Lua, budget: &Budget, args| find(lua, budget, args, false);
+    let match_first = |lua: &Lua, budget: &ScriptBudget, args| find(lua, budget, args, false);
     table.raw_set("match", budget.function(lua, match_first)?)?;
     table.raw_set("step", budget.function(lua, step)?)?;
     table.raw_set("gsub", budget.function(lua, gsub)?)?;

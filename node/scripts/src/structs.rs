@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-use crate::budget::Budget;
-use crate::raise::{self, Args, number_of};
+use crate::budget::ScriptBudget;
+use crate::raise::{self, LuaArgs, number_of};
 
 /// The most bytes of an integer.
 const INTEGER_MAX: usize = 32;
@@ -19,7 +19,7 @@ const ALIGN_DEFAULT: usize = 8;
 const RESULTS_MAX: usize = 7_900;
 
 /// The library's table.
-pub(crate) fn library(lua: &Lua, budget: &Rc<Budget>) -> Result<Table> {
+pub(crate) fn library(lua: &Lua, budget: &Rc<ScriptBudget>) -> Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("pack", budget.function(lua, pack)?)?;
     table.raw_set("unpack", budget.function(lua, unpack)?)?;
@@ -130,12 +130,12 @@ impl<'a> Format<'a> {
     }
 }
 
-fn pack(lua: &Lua, budget: &Budget, mut args: MultiValue) -> Result<mlua::LuaString> {
+fn pack(lua: &Lua, budget: &ScriptBudget, mut args: MultiValue) -> Result<mlua::LuaString> {
     if !args.is_empty() {
         // Redis has a nil behind the arguments, which its errors name.
         args.push_back(Value::Nil);
     }
-    let args = Args::new(lua, args);
+    let args = LuaArgs::new(lua, args);
     let format = args.string(1)?;
     let bytes = format.as_bytes();
     budget.charge_bytes(lua, bytes.len() * 8)?;
@@ -202,8 +202,8 @@ fn push_ordered(out: &mut Vec<u8>, little: &[u8], big: bool) {
     }
 }
 
-fn unpack(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<MultiValue> {
-    let args = Args::new(lua, args);
+fn unpack(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<MultiValue> {
+    let args = LuaArgs::new(lua, args);
     let (format, data) = (args.string(1)?, args.string(2)?);
     let (bytes, data) = (format.as_bytes(), data.as_bytes());
     let position = args.integer_or(3, 1)?;
@@ -296,8 +296,8 @@ fn integer(bytes: &[u8], big: bool, option: u8) -> f64 {
     }
 }
 
-fn size(lua: &Lua, budget: &Budget, args: MultiValue) -> Result<i64> {
-    let args = Args::new(lua, args);
+fn size(lua: &Lua, budget: &ScriptBudget, args: MultiValue) -> Result<i64> {
+    let args = LuaArgs::new(lua, args);
     let format = args.string(1)?;
     let bytes = format.as_bytes();
     budget.charge_bytes(lua, bytes.len() * 8)?;

@@ -333,8 +333,8 @@ impl Admin {
     }
 
     /// Keeps this half of a split whose halves were both recovered: it serves again. Stop the nodes
-    /// of the other half, and start them again: they join this one, and what they acknowledged since
-    /// is lost.
+    /// of the other half, and start them again: they join this one, and what they acknowledged
+    /// since is lost.
     ///
     /// ```no_run
     /// # async fn example(node: doyen::Node) -> Result<(), doyen::AdminError> {

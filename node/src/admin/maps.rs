@@ -2,9 +2,9 @@
 
 use super::Admin;
 use super::error::{AdminError, InvalidField, Refusal, ReportError};
-use crate::advice;
 use crate::config::value::{Lifetime, MapEviction, Most};
 use crate::map::schemas_of;
+use crate::remedy;
 use crate::report::maps::MapSizeReport;
 use doyen_engine::op::{Outcome, PartitionAction, PartitionOperation};
 use doyen_engine::sizes::MapSize;
@@ -104,7 +104,7 @@ impl Admin {
         let cluster = self.changes.control.status().await;
         let cluster = cluster.map_err(|_| ReportError::Stopped)?;
         if let Some(split) = cluster.status.split.filter(Split::is_stopped) {
-            let why = advice::split_text(&split);
+            let why = remedy::split_text(&split);
             return Err(ReportError::Split { why });
         }
         let until = Instant::now() + COUNTED_WITHIN;

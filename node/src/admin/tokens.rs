@@ -4,7 +4,7 @@ use super::Admin;
 use super::error::{AdminError, InvalidField, Refusal, ReportError};
 use crate::clock;
 use crate::report::tokens::TokenReport;
-use doyen_placement::access::{AccessChange, Grant, TokenChange, TokenRole, may_be_token};
+use doyen_placement::access::{AccessChange, TokenChange, TokenGrant, TokenRole, may_be_token};
 
 /// What is wrong with a name that no token may have.
 pub(crate) const TOKEN_NAMES: &str = "the name of a token must have 1 to 64 letters, digits, dots, \
@@ -65,12 +65,12 @@ impl Admin {
             return Err(InvalidField::new("name", TOKEN_NAMES).into());
         }
         let until = self.changes.deadline();
-        let grant = Grant {
+        let grant = TokenGrant {
             role,
             sha256,
             made: clock::unix_ms() / 1000,
         };
-        let same = |known: Grant| (known.role, known.sha256) == (role, sha256);
+        let same = |known: TokenGrant| (known.role, known.sha256) == (role, sha256);
         match self.changes.newest(until).await?.access.grant(name) {
             Some(known) if same(known) => return Ok(()),
             Some(_) => {
@@ -123,7 +123,7 @@ impl Admin {
 
 fn token_change(
     name: &str,
-    (before, after): (Option<Grant>, Option<Grant>),
+    (before, after): (Option<TokenGrant>, Option<TokenGrant>),
     keep_operate: bool,
 ) -> AccessChange {
     let name = name.to_owned();

@@ -6,7 +6,7 @@ use crate::report::users::UserReport;
 use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use doyen_placement::Table;
-use doyen_placement::access::{Access, AccessChange, UserChange};
+use doyen_placement::access::{AccessChange, AccessSettings, UserChange};
 
 /// How often a change is tried again because others changed the same user at the same time.
 const ATTEMPTS_MAX: u8 = 16;
@@ -44,7 +44,7 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub(crate) async fn set_user(&self, name: &str, rules: &[String]) -> Result<(), AdminError> {
-        let wanted = |access: &Access| {
+        let wanted = |access: &AccessSettings| {
             let words = rules.iter().flat_map(|rule| rule.split_ascii_whitespace());
             let words = words.map(str::as_bytes);
             operator::set(access, name.as_bytes(), words, Hashing::Salted)
@@ -62,7 +62,7 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub(crate) async fn remove_user(&self, name: &str) -> Result<(), AdminError> {
-        let wanted = |access: &Access| operator::remove(access, name.as_bytes());
+        let wanted = |access: &AccessSettings| operator::remove(access, name.as_bytes());
         if self.change_user(wanted).await? {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Admin {
     /// Returns false if nothing had to be changed.
     async fn change_user(
         &self,
-        wanted: impl Fn(&Access) -> Result<Option<UserChange>, String>,
+        wanted: impl Fn(&AccessSettings) -> Result<Option<UserChange>, String>,
     ) -> Result<bool, AdminError> {
         let until = self.changes.deadline();
         let mut attempts = 0;

@@ -91,6 +91,6 @@ values!(
     super::value::LossPolicy,
     super::value::Preset,
     super::value::Size,
-    super::value::Span,
+    super::value::DurationOption,
     super::value::Toggle
 );

@@ -3,8 +3,8 @@
 use super::ConfigError;
 use super::environment::Variable;
 use super::value::{
-    AssignmentName, EvictionPolicy, KeyEvents, LogFormat, LossPolicy, Preset, Size, Span, TlsMin,
-    Toggle,
+    AssignmentName, DurationOption, EvictionPolicy, KeyEvents, LogFormat, LossPolicy, Preset, Size,
+    TlsMin, Toggle,
 };
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -210,8 +210,8 @@ options! {
     /// or in an organizational unit [default: doyen:]
     #[arg(long, env = "DOYEN_TLS_ROLE_PREFIX", value_name = "TEXT")]
     tls_role_prefix: String,
-    /// File with tokens of operators for HTTP, one a line: this node takes each of them, besides the
-    /// token of the secret and the named tokens of the cluster (`doyen token`)
+    /// File with tokens of operators for HTTP, one a line: this node takes each of them, besides
+    /// the token of the secret and the named tokens of the cluster (`doyen token`)
     #[arg(long, env = "DOYEN_HTTP_TOKEN_FILE", value_name = "FILE")]
     http_token_file: PathBuf,
     /// File with the password of RESP clients
@@ -241,19 +241,19 @@ options! {
     /// How long a RESP client may take to authenticate, for example 10s; 0s: no limit [default:
     /// 60s]
     #[arg(long, env = "DOYEN_RESP_AUTH_TIMEOUT", value_name = "DURATION")]
-    resp_auth_timeout: Span,
+    resp_auth_timeout: DurationOption,
     /// How long a RESP client may be idle before it is disconnected, for example 5m; 0s: no limit
     /// [default: 0s]
     #[arg(long, env = "DOYEN_RESP_IDLE_TIMEOUT", value_name = "DURATION")]
-    resp_idle_timeout: Span,
+    resp_idle_timeout: DurationOption,
     /// How long a RESP client may be silent before the system asks for a sign of life, for example
-    /// 60s; 0s: it never asks. A client that gives none is gone after twice that time, and so is one
-    /// that acknowledges no output [default: 300s]
+    /// 60s; 0s: it never asks. A client that gives none is gone after twice that time, and so is
+    /// one that acknowledges no output [default: 300s]
     #[arg(long, env = "DOYEN_RESP_TCP_KEEPALIVE", value_name = "DURATION")]
-    resp_tcp_keepalive: Span,
-    /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example KEA
-    /// for all or Ex for expired keys; a client may change it for this node (CONFIG SET) [default:
-    /// none]
+    resp_tcp_keepalive: DurationOption,
+    /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example
+    /// KEA for all or Ex for expired keys; a client may change it for this node (CONFIG SET)
+    /// [default: none]
     #[arg(long, env = "DOYEN_NOTIFY_KEYSPACE_EVENTS", value_name = "EVENTS")]
     notify_keyspace_events: KeyEvents,
     /// Refuse transactions of RESP clients (MULTI) whose keys are in several partitions. Otherwise
@@ -309,11 +309,11 @@ options! {
     /// How long a leaving node waits until other members hold its data, for example 30s or 5m; the
     /// node ends at most 4 s later [default: 25s]
     #[arg(long, env = "DOYEN_LEAVE_TIMEOUT", value_name = "DURATION")]
-    leave_timeout: Span,
+    leave_timeout: DurationOption,
     /// How long a member may be silent before the others continue without it, 300ms to 6s. A
     /// process that ended is noticed sooner [default: 1s]
     #[arg(long, env = "DOYEN_SILENCE_MAX", value_name = "DURATION")]
-    silence_max: Span,
+    silence_max: DurationOption,
     /// The highest level that this node speaks, to hold the cluster at the level of the release
     /// before it while an upgrade may be taken back [default: the highest of the program]
     #[arg(long, env = "DOYEN_LEVEL_MAX", value_name = "N")]

@@ -2,7 +2,7 @@
 
 use super::value::{Address, Toggle};
 use super::{ConfigError, Defaults, Options, Trust, fail};
-use crate::address::{Reach, canonical};
+use crate::address::{AddressFamilies, canonical};
 use doyen_placement::THREADS_MAX;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
@@ -95,10 +95,10 @@ impl PortsConfig {
     /// # Errors
     /// One is not, and how to change that.
     pub(crate) fn are_built(&self) -> Result<(), ConfigError> {
-        let doors = [("--resp", self.resp), ("--resp-cluster", self.resp_cluster)];
-        is_built("RESP", "resp", cfg!(feature = "resp"), &doors)?;
-        let door = [("--http", self.http)];
-        is_built("HTTP", "http", cfg!(feature = "http"), &door)
+        let fronts = [("--resp", self.resp), ("--resp-cluster", self.resp_cluster)];
+        is_built("RESP", "resp", cfg!(feature = "resp"), &fronts)?;
+        let front = [("--http", self.http)];
+        is_built("HTTP", "http", cfg!(feature = "http"), &front)
     }
 
     /// Checks that there is a port for each address that clients get.
@@ -239,9 +239,9 @@ fn threads(options: &Options) -> Result<u8, ConfigError> {
     }
 }
 
-/// Refuses the addresses of a door that this program is built without.
+/// Refuses the addresses of a front end that this program is built without.
 pub(super) fn is_built(
-    door: &str,
+    front: &str,
     feature: &str,
     built: bool,
     addresses: &[(&str, Option<SocketAddr>)],
@@ -249,7 +249,7 @@ pub(super) fn is_built(
     for (flag, address) in addresses {
         if let (Some(address), false) = (address, built) {
             return fail(format!(
-                "this program is built without {door}, which {flag} {address} asks for: switch on \
+                "this program is built without {front}, which {flag} {address} asks for: switch on \
                  the feature `{feature}` of the crate `doyen`, or leave {flag} out"
             ));
         }
@@ -260,7 +260,7 @@ pub(super) fn is_built(
 /// The address that this machine would use towards the first seed. Connecting a UDP socket
 /// sends nothing.
 fn outgoing_ip(seeds: &[String], bound: SocketAddr) -> Option<IpAddr> {
-    let reach = Reach::of(bound);
+    let reach = AddressFamilies::of(bound);
     let seeds = seeds
         .iter()
         .filter_map(|s| s.to_socket_addrs().ok())
@@ -339,7 +339,7 @@ fn reachable(
         ports
             .into_iter()
             .flatten()
-            .find(|(_, port)| !Reach::of(*port).takes(a.ip()))
+            .find(|(_, port)| !AddressFamilies::of(*port).takes(a.ip()))
     };
     if let Some(found) = advertise.iter().find(|a| deaf(a).is_none()) {
         return Ok(*found);

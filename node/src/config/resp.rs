@@ -56,11 +56,11 @@ impl RespConfig {
             Some(file) => users_are_open(file)?,
             None => password.is_none(),
         };
-        let doors = [
+        let fronts = [
             ("--resp", ports.resp),
             ("--resp-cluster", ports.resp_cluster),
         ];
-        for (flag, address) in doors.into_iter().filter(|_| open) {
+        for (flag, address) in fronts.into_iter().filter(|_| open) {
             if let Some(a) = address.filter(|a| !a.ip().is_loopback()) {
                 return fail(format!(
                     "{flag} {a} is not a loopback address, and RESP beyond this machine needs \

@@ -579,7 +579,7 @@ fn secrets_and_tokens_that_are_guessed_easily_are_refused() {
     assert_eq!(with(long, &secret), Ok(()));
     assert_eq!(with(b"0123456789abcdef\n", &token), Ok(()));
     let (by_secret, by_token) = ("doyen secret new --dir DIR", "openssl rand -hex 32");
-    for (content, set, wrong, advice) in [
+    for (content, set, wrong, remedy) in [
         (
             &[0; 32][..],
             &secret as &dyn Fn(&mut Options, PathBuf),
@@ -603,7 +603,7 @@ fn secrets_and_tokens_that_are_guessed_easily_are_refused() {
         (b"0123456789abcde\n", &token, "has 15 bytes", by_token),
     ] {
         let why = with(content, set).expect_err("refused");
-        assert!(why.contains(wrong) && why.contains(advice), "{why}");
+        assert!(why.contains(wrong) && why.contains(remedy), "{why}");
         assert_eq!(why.lines().count(), 1, "{why}");
     }
     let zeros = resolve(|o| o.secret = Some(vec![0; 32])).expect_err("refused");

@@ -5,8 +5,8 @@ use super::{ConfigError, Options, PemFiles, Secrets, TlsMin, TrustRole, fail};
 use crate::net::identity::{ROLE_PREFIX, other_role};
 use std::path::PathBuf;
 
-/// How nodes recognize the members of their cluster. Secrets are never shown, because configurations
-/// end up in logs.
+/// How nodes recognize the members of their cluster. Secrets are never shown, because
+/// configurations end up in logs.
 ///
 /// Example: [`Config`](super::Config).
 #[derive(Debug, Clone, PartialEq, Eq)]

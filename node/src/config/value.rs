@@ -58,9 +58,9 @@ impl FromStr for Size {
 /// assert!("90".parse::<Span>().is_err(), "90 of what?");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
+pub struct DurationOption(pub Duration);
 
-impl FromStr for Span {
+impl FromStr for DurationOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -86,7 +86,7 @@ impl FromStr for Span {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for DurationOption {
     /// In the largest unit that gives a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = self.0.as_millis();
@@ -131,10 +131,10 @@ impl FromStr for Lifetime {
             return Ok(Self(None));
         }
         match text.parse() {
-            Ok(Span(Duration::ZERO)) => {
+            Ok(DurationOption(Duration::ZERO)) => {
                 Err("a key cannot live for 0 s: write a duration as in 60s, or none".into())
             }
-            Ok(Span(lifetime)) => Ok(Self(Some(lifetime))),
+            Ok(DurationOption(lifetime)) => Ok(Self(Some(lifetime))),
             Err(why) => Err(format!("{why}, or none")),
         }
     }
@@ -144,7 +144,7 @@ impl fmt::Display for Lifetime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => f.write_str("none"),
-            Some(lifetime) => Span(lifetime).fmt(f),
+            Some(lifetime) => DurationOption(lifetime).fmt(f),
         }
     }
 }
@@ -197,12 +197,12 @@ const ADDRESS_BYTES_MAX: usize = 255;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    host: Host,
+    host: HostName,
     port: Option<u16>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Host {
+enum HostName {
     /// The text has no host.
     Default,
     /// An IP address, with its scope and without a port.
@@ -223,7 +223,7 @@ impl FromStr for Address {
         let ip = |address: SocketAddr| {
             let mut host = canonical(address);
             host.set_port(0);
-            Host::Ip(host)
+            HostName::Ip(host)
         };
         if let Ok(address) = text.parse::<SocketAddr>() {
             return Ok(Self {
@@ -256,12 +256,12 @@ impl FromStr for Address {
         };
         match (host, port) {
             ("", Some(_)) => Ok(Self {
-                host: Host::Default,
+                host: HostName::Default,
                 port,
             }),
             ("", None) => wrong("HOST:PORT, as in 10.0.0.1:7400"),
             (name, _) if text.len() <= ADDRESS_BYTES_MAX && is_name(name) => Ok(Self {
-                host: Host::Name(name.to_owned()),
+                host: HostName::Name(name.to_owned()),
                 port,
             }),
             (ip, Some(port)) if ip.parse::<std::net::Ipv6Addr>().is_ok() => {
@@ -292,8 +292,8 @@ impl Address {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         match &self.host {
-            Host::Name(name) => Some(name),
-            Host::Default | Host::Ip(_) => None,
+            HostName::Name(name) => Some(name),
+            HostName::Default | HostName::Ip(_) => None,
         }
     }
 
@@ -304,15 +304,15 @@ impl Address {
     pub fn with_port(&self, port: u16) -> Result<String, String> {
         let port = self.port.unwrap_or(port);
         match &self.host {
-            Host::Default => Err(format!(
+            HostName::Default => Err(format!(
                 "`:{port}` has no host: write HOST:PORT, as in 10.0.0.1:{port}"
             )),
-            Host::Ip(ip) => {
+            HostName::Ip(ip) => {
                 let mut address = *ip;
                 address.set_port(port);
                 Ok(address.to_string())
             }
-            Host::Name(name) => Ok(format!("{name}:{port}")),
+            HostName::Name(name) => Ok(format!("{name}:{port}")),
         }
     }
 
@@ -328,9 +328,9 @@ impl Address {
             vec![address]
         };
         let name = match &self.host {
-            Host::Default => return Ok(at(default)),
-            Host::Ip(ip) => return Ok(at(*ip)),
-            Host::Name(name) => name,
+            HostName::Default => return Ok(at(default)),
+            HostName::Ip(ip) => return Ok(at(*ip)),
+            HostName::Name(name) => name,
         };
         let cannot = |why: &str| {
             format!("cannot resolve `{name}` ({why}): check the name, or write an IP address")
@@ -383,7 +383,7 @@ impl FromStr for LossPolicy {
                 .strip_prefix("reset:")
                 .or_else(|| text.strip_prefix("reset after ")),
         };
-        let Span(after) = after
+        let DurationOption(after) = after
             .ok_or_else(|| format!("`{text}` is not a policy: write wait, reset or reset:10m"))?
             .trim()
             .parse()?;
@@ -399,7 +399,11 @@ impl fmt::Display for LossPolicy {
         match self.0 {
             OnLoss::Wait => f.write_str("wait"),
             OnLoss::Reset { after_ms } => {
-                write!(f, "reset:{}", Span(Duration::from_millis(after_ms)))
+                write!(
+                    f,
+                    "reset:{}",
+                    DurationOption(Duration::from_millis(after_ms))
+                )
             }
         }
     }
@@ -545,8 +549,8 @@ impl FromStr for AssignmentName {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// All keys in one partition, and a copy of it at each of three nodes: they are one Redis server
-    /// that goes on when one of them dies.
+    /// All keys in one partition, and a copy of it at each of three nodes: they are one Redis
+    /// server that goes on when one of them dies.
     OneServer,
 }
 
@@ -706,7 +710,7 @@ from_text!(
     MapEviction,
     Most,
     Size,
-    Span,
+    DurationOption,
     Lifetime,
     Toggle,
     LossPolicy,
@@ -742,12 +746,18 @@ mod tests {
 
     #[test]
     fn durations_parse_as_people_write_them() {
-        assert_eq!("30s".parse(), Ok(Span(Duration::from_secs(30))));
-        assert_eq!("250ms".parse(), Ok(Span(Duration::from_millis(250))));
-        assert_eq!("0".parse(), Ok(Span(Duration::ZERO)));
-        assert!("5".parse::<Span>().is_err_and(|why| why.contains("5s")));
-        assert!("soon".parse::<Span>().is_err());
-        assert!("18446744073709551615h".parse::<Span>().is_err());
+        assert_eq!("30s".parse(), Ok(DurationOption(Duration::from_secs(30))));
+        assert_eq!(
+            "250ms".parse(),
+            Ok(DurationOption(Duration::from_millis(250)))
+        );
+        assert_eq!("0".parse(), Ok(DurationOption(Duration::ZERO)));
+        assert!(
+            "5".parse::<DurationOption>()
+                .is_err_and(|why| why.contains("5s"))
+        );
+        assert!("soon".parse::<DurationOption>().is_err());
+        assert!("18446744073709551615h".parse::<DurationOption>().is_err());
     }
 
     #[test]

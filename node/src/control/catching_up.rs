@@ -31,8 +31,8 @@ const SWEPT_EVERY: usize = WAITING_MAX / 8;
 pub(super) struct CatchingUp {
     /// Lookups for the next question.
     waiting: WaitingLookups,
-    round: Option<Round>,
-    pace: Pace,
+    round: Option<QuestionRound>,
+    pace: QuestionRate,
 }
 
 /// Lookups that the next question serves.
@@ -59,7 +59,7 @@ impl WaitingLookups {
 
 /// A question under way, and the lookups that it serves.
 #[derive(Debug)]
-struct Round {
+struct QuestionRound {
     waiting: Vec<oneshot::Sender<()>>,
     until: Time,
     step: RoundStep,
@@ -75,11 +75,11 @@ enum RoundStep {
 
 /// When the next question may be asked.
 #[derive(Debug, Default)]
-struct Pace {
+struct QuestionRate {
     next: Time,
 }
 
-impl Pace {
+impl QuestionRate {
     fn may_ask(&mut self, now: Time) -> bool {
         let may = self.next <= now + AHEAD_MAX;
         if may {
@@ -133,7 +133,7 @@ impl ControlDriver {
         if !self.catching_up.waiting.lookups.is_empty() && self.catching_up.pace.may_ask(now) {
             let (answer, answered) = oneshot::channel();
             let waiting = std::mem::take(&mut self.catching_up.waiting.lookups);
-            self.catching_up.round = Some(Round {
+            self.catching_up.round = Some(QuestionRound {
                 waiting,
                 until: now + PATIENCE,
                 step: RoundStep::Asked(answered),
@@ -188,7 +188,10 @@ mod tests {
 
     #[test]
     fn questions_follow_at_once_after_a_pause_but_their_average_rate_is_limited() {
-        let (mut pace, begin) = (Pace::default(), Time::ZERO + Duration::from_secs(100));
+        let (mut pace, begin) = (
+            QuestionRate::default(),
+            Time::ZERO + Duration::from_secs(100),
+        );
         let burst = (0..1000).filter(|_| pace.may_ask(begin)).count();
         assert_eq!(burst, 21);
         let minute = (0..60_000)

@@ -8,20 +8,20 @@ use super::past::Past;
 use super::planning::Planning;
 use super::refused::RefusedBy;
 use super::seeds::{self, Company, Resolved, SeedNames};
-use super::tickets::Tickets;
+use super::tickets::RequestTickets;
 use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
-use crate::advice;
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
 use crate::events::{EventLog, minute_of_day};
 use crate::hooks::Hooks;
-use crate::net::endpoint::Failure;
+use crate::net::endpoint::DialFailure;
 use crate::net::envelope::Envelope;
 use crate::net::hints::{Hints, Scope};
 use crate::net::identity::Identity;
 use crate::net::notice::Notices;
-use crate::net::peers::{PeerEvent, PeerEvents, Peers};
+use crate::net::peers::{ControlPeers, PeerEvent, PeerEvents};
 use crate::net::probe::{self, Probes};
+use crate::remedy;
 use crate::waking;
 #[cfg(feature = "fault-points")]
 use doyen_engine::fault;
@@ -73,7 +73,7 @@ pub(super) async fn run(
     } = options;
     let advertised = config.addresses.control;
     identity.set_key(&config.signing_seed);
-    let (peers, peer_events) = match Peers::start(
+    let (peers, peer_events) = match ControlPeers::start(
         socket,
         advertised,
         identity.clone(),
@@ -131,7 +131,7 @@ pub(super) async fn run(
         unheard: BTreeMap::new(),
         proposed: None,
         leaving: Leaving::default(),
-        tickets: Tickets::default(),
+        tickets: RequestTickets::default(),
         catching_up: CatchingUp::default(),
         planning: Planning::new(plans_in),
         pinged: BTreeMap::new(),
@@ -140,7 +140,7 @@ pub(super) async fn run(
         hooks,
     };
     driver.note_unresolved(&resolved);
-    let inputs = Inputs {
+    let inputs = DriverInputs {
         peers: peer_events,
         commands: ends.commands,
         upcalls: ends.upcalls,
@@ -154,7 +154,7 @@ pub(super) async fn run(
     tasks.shutdown().await;
 }
 
-struct Inputs {
+struct DriverInputs {
     peers: PeerEvents,
     commands: mpsc::Receiver<Command>,
     upcalls: mpsc::Receiver<Upcall>,
@@ -168,7 +168,7 @@ pub(super) struct ControlDriver {
     config: AgreementConfig,
     identity: Arc<Identity>,
     shared: Arc<Shared>,
-    peers: Rc<Peers>,
+    peers: Rc<ControlPeers>,
     counted: Arc<Counted>,
     log: Arc<EventLog>,
     fatal: watch::Sender<Option<String>>,
@@ -184,7 +184,7 @@ pub(super) struct ControlDriver {
     /// The latest proposal of this node, and its time.
     proposed: Option<((Term, Version), Time)>,
     leaving: Leaving,
-    tickets: Tickets,
+    tickets: RequestTickets,
     pub(super) catching_up: CatchingUp,
     planning: Planning,
     /// The members that this node pings, and the time of the last ping to each.
@@ -196,7 +196,7 @@ pub(super) struct ControlDriver {
 }
 
 impl ControlDriver {
-    async fn drive(&mut self, mut inputs: Inputs, stop: &Notify) {
+    async fn drive(&mut self, mut inputs: DriverInputs, stop: &Notify) {
         let mut probes = Probes::default();
         let mut probes_due = probes.due(Instant::now());
         let mut upcalls_open = true;
@@ -342,7 +342,7 @@ impl ControlDriver {
         }
     }
 
-    fn on_unreached(&mut self, address: SocketAddr, failure: Failure) {
+    fn on_unreached(&mut self, address: SocketAddr, failure: DialFailure) {
         let (seeds, own) = (&self.config.seeds, self.config.addresses.control);
         if (self.refused_by).refuse(address, &failure, &seeds.addresses, own) {
             // This line ends the log, so it must be the only one about the refusals.
@@ -355,7 +355,7 @@ impl ControlDriver {
     }
 
     /// Logs one line for each pair of nodes, in either direction.
-    fn note_failure(&mut self, address: SocketAddr, failure: &Failure) {
+    fn note_failure(&mut self, address: SocketAddr, failure: &DialFailure) {
         if self.refused_by.is_quiet() {
             return tracing::debug!("cannot talk with {address}: {failure}");
         }
@@ -800,7 +800,7 @@ impl ControlDriver {
     }
 
     fn tell(&mut self, event: Event) {
-        let text = advice::event_text(&event);
+        let text = remedy::event_text(&event);
         match (event.severity(), &event) {
             (_, Event::NoCoordinator { why }) if self.view.is_none() => {
                 if self.notices.due(why) {

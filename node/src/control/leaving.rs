@@ -1,7 +1,7 @@
 //! How far this node has left its cluster, and who waits for that.
 
 use crate::waking;
-use doyen_placement::planner::Pace;
+use doyen_placement::planner::HandOverUrgency;
 use tokio::sync::oneshot::Sender;
 
 #[derive(Default)]
@@ -17,9 +17,9 @@ pub(super) struct Leaving {
 
 impl Leaving {
     /// A caller waits until this node holds nothing. Returns whether the machine must be told.
-    pub(super) fn hand_over(&mut self, pace: Pace, answer: Sender<()>) -> bool {
+    pub(super) fn hand_over(&mut self, pace: HandOverUrgency, answer: Sender<()>) -> bool {
         self.hand_over.push(answer);
-        !std::mem::replace(&mut self.begun, true) || pace == Pace::AtOnce
+        !std::mem::replace(&mut self.begun, true) || pace == HandOverUrgency::AtOnce
     }
 
     /// A caller waits until this node is no member. Returns whether the machine must be told.

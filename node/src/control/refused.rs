@@ -1,7 +1,7 @@
 //! Seeds that refuse this node for a reason that another attempt does not change.
 
 use crate::clock;
-use crate::net::endpoint::Failure;
+use crate::net::endpoint::DialFailure;
 use doyen_gossip::Time;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ impl RefusedBy {
     pub(super) fn refuse(
         &mut self,
         address: SocketAddr,
-        failure: &Failure,
+        failure: &DialFailure,
         seeds: &[SocketAddr],
         own: SocketAddr,
     ) -> bool {

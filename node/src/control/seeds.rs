@@ -1,7 +1,7 @@
 //! Resolves the names of seeds, again and again: names change, and in some environments they do not
 //! resolve until their node runs.
 
-use crate::address::{Reach, canonical};
+use crate::address::{AddressFamilies, canonical};
 use doyen_gossip::agreement::Seeds;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -79,7 +79,7 @@ impl Resolved {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Choice {
     /// The families of its socket.
-    pub(crate) reach: Reach,
+    pub(crate) reach: AddressFamilies,
     /// Where others reach this node; `None` for a client. A node takes the addresses of one family,
     /// if possible of this one: otherwise a host with addresses of both families would count as two
     /// seeds. A client takes all addresses.
@@ -190,7 +190,7 @@ mod tests {
 
     /// Takes addresses of both families.
     const ANY: Choice = Choice {
-        reach: Reach::Both,
+        reach: AddressFamilies::Both,
         own: None,
     };
 
@@ -260,14 +260,14 @@ mod tests {
             }
             .choose(found.to_vec())
         };
-        assert_eq!(choose(Reach::V4, Some(v4), &[v6, v4]), [v4]);
-        assert_eq!(choose(Reach::Both, Some(v4), &[v6, v4]), [v4]);
-        assert_eq!(choose(Reach::Both, Some(v6), &[v4, v6]), [v6]);
-        assert_eq!(choose(Reach::Both, Some(v4), &[v6]), [v6]);
-        assert_eq!(choose(Reach::Both, None, &[v6, v4]), [v6, v4]);
-        assert_eq!(choose(Reach::V4, None, &[v6, v4]), [v4]);
+        assert_eq!(choose(AddressFamilies::V4, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(AddressFamilies::Both, Some(v4), &[v6, v4]), [v4]);
+        assert_eq!(choose(AddressFamilies::Both, Some(v6), &[v4, v6]), [v6]);
+        assert_eq!(choose(AddressFamilies::Both, Some(v4), &[v6]), [v6]);
+        assert_eq!(choose(AddressFamilies::Both, None, &[v6, v4]), [v6, v4]);
+        assert_eq!(choose(AddressFamilies::V4, None, &[v6, v4]), [v4]);
         assert_eq!(
-            choose(Reach::V4, Some(v4), &[v6]),
+            choose(AddressFamilies::V4, Some(v4), &[v6]),
             [v6],
             "the dial reports that it is out of reach"
         );

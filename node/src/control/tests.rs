@@ -4,7 +4,7 @@ use super::*;
 use crate::clock;
 use crate::events::ClusterEvent;
 use doyen_gossip::agreement::Event;
-use doyen_placement::planner::Pace;
+use doyen_placement::planner::HandOverUrgency;
 use doyen_placement::{Keyspace, MemberId, MemberState, OnLoss, Table};
 use std::net::SocketAddr;
 use tokio::task::JoinHandle as Task;
@@ -218,7 +218,7 @@ async fn a_leaving_node_learns_when_it_may_end() {
     // asked to.
     let asked = tokio::time::timeout(
         Duration::from_secs(1),
-        leaver.handle.hand_over(Pace::Repair),
+        leaver.handle.hand_over(HandOverUrgency::Repair),
     )
     .await;
     if asked.is_ok() {

@@ -18,7 +18,7 @@ const PROOF_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Requests that wait for an answer.
 #[derive(Default)]
-pub(super) struct Tickets {
+pub(super) struct RequestTickets {
     last: u64,
     admin: BTreeMap<u64, Sender<AdminReply>>,
     pub(super) status: Questions<ClusterStatus>,
@@ -29,7 +29,7 @@ pub(super) struct Tickets {
     used: Vec<Sender<()>>,
 }
 
-impl Tickets {
+impl RequestTickets {
     /// A request of people. `None`: too many wait, and it is answered.
     pub(super) fn admin(&mut self, answer: Sender<AdminReply>) -> Option<u64> {
         if self.admin.len() >= TICKETS_MAX {

@@ -1,22 +1,22 @@
 //! The state that a data thread acts on: its shard, the view, the clock, and the waiters of each
 //! operation.
 //!
-//! The network, other threads and the front door borrow it one after the other during a pass.
+//! The network, other threads and the front end borrow it one after the other during a pass.
 //! `core` drives it: it advances the time, judges the pass, and carries out the results.
 
-use super::door::{Door, DoorMessage, Waiter};
+use super::front_end::{FrontEnd, FrontEndMessage, Waiter};
 use super::group::ThreadGroup;
-use super::inbox::{Ask, Left, Slot};
+use super::inbox::{Ask, InboxSlot, Left};
 use super::waiters::{Recipient, Waiters};
 use crate::audit::Audit;
 use crate::clock;
 use crate::control::Errand;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
-use doyen_engine::grants::Refusal;
+use doyen_engine::grants::GrantRefusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
-    AskedSubscribers, CountQuestion, Counted, Filter, Lane, Limits, Malformed, OpenCaller,
+    AskedSubscribers, CountQuestion, CountedReceivers, Filter, Lane, Limits, Malformed, OpenCaller,
     Patience, Publication, Shard, SubscriptionId, Told,
 };
 use doyen_gossip::Time;
@@ -32,10 +32,10 @@ const REDO_MAX: Duration = Duration::from_secs(1);
 /// How long a lease may have expired before this node says that the cluster is down.
 const LED_MAX: Duration = Duration::from_secs(2);
 
-/// A data thread as its front door sees it.
-pub(crate) struct Context<D: Door> {
-    /// The front door's half that belongs here.
-    pub(crate) door: D,
+/// A data thread as its front end sees it.
+pub(crate) struct DataContext<D: FrontEnd> {
+    /// The front end's half that belongs here.
+    pub(crate) front: D,
     pub(super) shard: Shard,
     pub(super) me: MemberId,
     pub(super) group: Arc<ThreadGroup>,
@@ -46,10 +46,10 @@ pub(crate) struct Context<D: Door> {
     pub(super) judged: Option<u64>,
     pub(super) waiters: Waiters<D::Waiter>,
     /// Outcomes for callers on other threads, delivered at the end of the pass.
-    pub(super) answers: Vec<(Slot, Outcome)>,
+    pub(super) answers: Vec<(InboxSlot, Outcome)>,
     /// The tokens of callers on other threads that wait until an operation is not blocked.
-    waits: BTreeMap<Slot, u64>,
-    /// Clients that asked for the newest table, by numbers of the front door.
+    waits: BTreeMap<InboxSlot, u64>,
+    /// Clients that asked for the newest table, by numbers of the front end.
     pub(super) looking: Vec<u64>,
     /// Errands of clients, by such numbers.
     pub(super) errands: Vec<(u64, Errand)>,
@@ -73,12 +73,12 @@ pub(crate) struct Context<D: Door> {
     redo_until: Time,
 }
 
-/// What a front door asks of its thread.
+/// What a front end asks of its thread.
 #[cfg_attr(
     not(feature = "resp"),
-    allow(dead_code, reason = "this build has no front door that asks")
+    allow(dead_code, reason = "this build has no front end that asks")
 )]
-impl<D: Door> Context<D> {
+impl<D: FrontEnd> DataContext<D> {
     /// Submits an operation to the shard. Returns its token, and whether its outcome comes from
     /// elsewhere. `waiter` makes its recipient, and its argument says whether the operation is a
     /// read.
@@ -136,13 +136,14 @@ impl<D: Door> Context<D> {
         }
     }
 
-    /// Asks the coordinator for the newest table. When it is here, the door gets `asked`
-    /// (`Door::looked`).
+    /// Asks the coordinator for the newest table. When it is here, the front end gets `asked`
+    /// (`FrontEnd::looked`).
     pub(crate) fn look_for_table(&mut self, asked: u64) {
         self.looking.push(asked);
     }
 
-    /// Lets the control thread run an errand. When it is done, the door gets `asked` (`Door::ran`).
+    /// Lets the control thread run an errand. When it is done, the front end gets `asked`
+    /// (`FrontEnd::ran`).
     pub(crate) fn run_errand(&mut self, asked: u64, errand: Errand) {
         self.errands.push((asked, errand));
     }
@@ -216,7 +217,7 @@ impl<D: Door> Context<D> {
     }
 
     /// The next answer to such a question.
-    pub(crate) fn poll_counted(&mut self) -> Option<(u64, Counted)> {
+    pub(crate) fn poll_counted(&mut self) -> Option<(u64, CountedReceivers)> {
         self.shard.channels().poll_counted()
     }
 
@@ -246,7 +247,7 @@ impl<D: Door> Context<D> {
     }
 
     /// The next command of a script that the script's caller was not allowed to run.
-    pub(crate) fn poll_refusal(&mut self) -> Option<Refusal> {
+    pub(crate) fn poll_refusal(&mut self) -> Option<GrantRefusal> {
         self.shard.poll_refusal()
     }
 
@@ -322,18 +323,18 @@ impl<D: Door> Context<D> {
         &self.limits
     }
 
-    /// Sends a message to the door of another thread.
-    pub(crate) fn tell(&self, thread: u8, message: DoorMessage) {
+    /// Sends a message to the front end of another thread.
+    pub(crate) fn tell(&self, thread: u8, message: FrontEndMessage) {
         self.group.tell(thread, message);
     }
 }
 
 /// The side that the thread's loop drives.
-impl<D: Door> Context<D> {
-    pub(super) fn new(me: MemberId, limits: Limits, group: Arc<ThreadGroup>, door: D) -> Self {
+impl<D: FrontEnd> DataContext<D> {
+    pub(super) fn new(me: MemberId, limits: Limits, group: Arc<ThreadGroup>, front: D) -> Self {
         let now = clock::now();
         Self {
-            door,
+            front,
             shard: shard(me, &limits, 0, now),
             me,
             group,
@@ -476,7 +477,7 @@ impl<D: Door> Context<D> {
     }
 
     /// Whether no client could tell if an operation that changed nothing was executed later than it
-    /// was. The front door knows this for its clients. Callers of the library submit nothing more
+    /// was. The front end knows this for its clients. Callers of the library submit nothing more
     /// before they have the answer.
     fn may_ask_again(&self, token: u64) -> bool {
         match self.waiters.get(token) {
@@ -529,7 +530,7 @@ const fn seed(me: MemberId, incarnation: u64) -> u64 {
 }
 
 /// Events of the network are inputs of the shard.
-impl<D: Door> LinkHandler for Context<D> {
+impl<D: FrontEnd> LinkHandler for DataContext<D> {
     fn connected(&mut self, peer: MemberId, version: u16) {
         self.shard.connected(self.now, peer, version);
     }

@@ -5,13 +5,13 @@
 //! that are read after execution, delivers the outcomes, and carries away bytes and requests.
 
 use super::ThreadOptions;
-use super::context::Context;
-use super::door::Door;
+use super::context::DataContext;
+use super::front_end::FrontEnd;
 use super::inbox::Inbox;
 use super::runtimes::Woken;
 use super::siblings::Siblings;
 use super::streams::{self, Streams};
-use crate::audit::Outcome;
+use crate::audit::AuditOutcome;
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{LocalView, Shared};
@@ -59,8 +59,8 @@ const ALIVE_INTERVAL: Duration = Duration::from_millis(200);
 const WAITING_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Everything that a data thread drives.
-pub(super) struct Core<D: Door> {
-    pub(super) context: Context<D>,
+pub(super) struct Core<D: FrontEnd> {
+    pub(super) context: DataContext<D>,
     shared: Arc<Shared>,
     links: Links,
     /// The other data threads of this process.
@@ -111,10 +111,10 @@ const ERRANDS_MAX: usize = 64;
 /// hangs.
 const LOOKUP_MAX: Duration = Duration::from_secs(5);
 
-impl<D: Door> Core<D> {
+impl<D: FrontEnd> Core<D> {
     pub(super) fn new(
         options: ThreadOptions,
-        door: D,
+        front: D,
         mut links: Links,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
@@ -122,7 +122,7 @@ impl<D: Door> Core<D> {
     ) -> Self {
         links.set_seeds(&options.seeds);
         Self {
-            context: Context::new(options.me, options.limits, options.group, door),
+            context: DataContext::new(options.me, options.limits, options.group, front),
             shared,
             links,
             siblings: options.siblings,
@@ -174,7 +174,7 @@ impl<D: Door> Core<D> {
             context.restart(me);
         }
         context.view.clone_from(&local.view);
-        context.door.view_changed(context.view.as_ref());
+        context.front.view_changed(context.view.as_ref());
         let Some(view) = local.view.clone() else {
             return;
         };
@@ -192,7 +192,7 @@ impl<D: Door> Core<D> {
     /// they are judged by the view under which they were read.
     pub(super) fn catch_up(&mut self) {
         debug_assert!(
-            !self.context.door.is_provisional(),
+            !self.context.front.is_provisional(),
             "replies would be judged by a view that they were not read under"
         );
         if !self.is_current(&self.shared) {
@@ -431,7 +431,7 @@ impl<D: Door> Core<D> {
             // The clients that continue must see what was published before the answer.
             self.begin();
             if let Some((waiting, ..)) = self.catching_up.take() {
-                self.context.door.looked(waiting);
+                self.context.front.looked(waiting);
             }
         }
         if !self.context.looking.is_empty() {
@@ -447,7 +447,7 @@ impl<D: Door> Core<D> {
 
     /// Passes errands of clients on, and lets those continue whose errands are done.
     fn look_at_errands(&mut self) {
-        let door = &mut self.context.door;
+        let front = &mut self.context.front;
         self.errands.retain_mut(|(asked, answered)| {
             let reply = match answered.try_recv() {
                 Err(oneshot::error::TryRecvError::Empty) => return true,
@@ -456,19 +456,19 @@ impl<D: Door> Core<D> {
                     AdminReply::unknown("the node that was asked ends")
                 }
             };
-            door.ran(*asked, reply);
+            front.ran(*asked, reply);
             false
         });
         for audit in std::mem::take(&mut self.context.audits) {
             // Clients may try as often as they like what they may not do.
             let is_full = self.waiting_upcalls.len() >= UPCALLS_WAITING_MAX;
-            if !is_full || !matches!(audit.outcome, Outcome::Refused(_)) {
+            if !is_full || !matches!(audit.outcome, AuditOutcome::Refused(_)) {
                 self.upcall(Upcall::Audit(audit));
             }
         }
         for (asked, errand) in std::mem::take(&mut self.context.errands) {
             if self.errands.len() >= ERRANDS_MAX {
-                self.context.door.ran(asked, AdminReply::busy());
+                self.context.front.ran(asked, AdminReply::busy());
                 continue;
             }
             let (answer, answered) = oneshot::channel();
@@ -552,11 +552,11 @@ impl<D: Door> Core<D> {
     /// them.
     fn look_at_process(&mut self) {
         let context = &mut self.context;
-        let held = context.door.held();
+        let held = context.front.held();
         // The store may share large values among them. Counting them twice is safe.
         let buffers = (held.bounded + held.other) as u64;
         let much = (context.limits.memory_bytes_max / GIVEN_BACK_PART).max(GIVEN_BACK_BYTES_LEAST);
-        if context.now >= self.process_at || context.door.has_given_back(much) {
+        if context.now >= self.process_at || context.front.has_given_back(much) {
             self.process_at = context.now + PROCESS_INTERVAL;
             let counted = context.shard.memory() as u64 + buffers;
             self.loose = context
@@ -577,7 +577,7 @@ impl<D: Door> Core<D> {
             .min(limits.memory_bytes_max / LARGEST_PART_MAX);
         let leave = largest.max(limits.memory_bytes_max / BUFFERS_LEAVE_PART);
         let left = context.shard.memory_left();
-        context.door.set_room(
+        context.front.set_room(
             context.now,
             (left + held.bounded).saturating_sub(leave),
             left == 0,
@@ -612,7 +612,7 @@ impl<D: Door> Core<D> {
         if !context.waiters.is_empty() || !self.waiting_upcalls.is_empty() || asks_control {
             due = due.min(context.now + WAITING_INTERVAL);
         }
-        due = context.door.due().map_or(due, |at| due.min(at));
+        due = context.front.due().map_or(due, |at| due.min(at));
         due = self.streams.due().map_or(due, |at| due.min(at));
         due = self.woken.due().map_or(due, |at| due.min(at));
         context

@@ -3,8 +3,8 @@
 //!
 //! No operation touches it.
 
-use super::Message;
-use super::door;
+use super::DataMessage;
+use super::front_end;
 use super::inbox::Inbox;
 use super::process::ProcessMemory;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl ThreadGroup {
         self.inbox(thread).thread_waker().wake();
     }
 
-    /// Sends a message to the door of a thread.
-    pub(super) fn tell(&self, thread: u8, message: door::DoorMessage) {
-        self.inbox(thread).tell(Message::Door(message));
+    /// Sends a message to the front end of a thread.
+    pub(super) fn tell(&self, thread: u8, message: front_end::FrontEndMessage) {
+        self.inbox(thread).tell(DataMessage::FrontEnd(message));
     }
 }

@@ -9,8 +9,8 @@
 //! outcome, the data thread twice in a pass. Channels, with an allocation for each operation, cost
 //! several times as much.
 
-use super::Message;
-use super::runtimes::{Place, Runtimes, TOGETHER_MIN, Woken};
+use super::DataMessage;
+use super::runtimes::{RuntimeSlot, Runtimes, TOGETHER_MIN, Woken};
 use super::thread_waker::ThreadWaker;
 use super::watching::Signals;
 use crate::control::Upcall;
@@ -28,13 +28,13 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::mpsc;
 
 /// Names a waiting caller, from `leave` to the outcome.
-pub(crate) type Slot = usize;
+pub(crate) type InboxSlot = usize;
 
 /// The inbox of one data thread.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     /// A lock, because callers are on any thread. It is not held while a caller is woken.
-    state: Mutex<State>,
+    state: Mutex<InboxState>,
     thread_waker: ThreadWaker,
     signals: Signals,
     /// Limit of operations without an outcome, and of callers in line.
@@ -42,9 +42,9 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct InboxState {
     calls: VecDeque<Left>,
-    messages: Vec<Message>,
+    messages: Vec<DataMessage>,
     slots: Slab<Waiting>,
     /// How many of them wait in line. They take no places from operations, with which the others
     /// end their waiting.
@@ -87,7 +87,7 @@ impl From<Work> for Ask {
 #[derive(Debug)]
 pub(super) struct Left {
     pub(super) ask: Ask,
-    pub(super) slot: Slot,
+    pub(super) slot: InboxSlot,
     /// The context of the caller's span, if its trace is sampled.
     pub(super) trace: Option<Box<TraceContext>>,
 }
@@ -98,7 +98,7 @@ enum Waiting {
     /// by itself.
     Open {
         waker: Option<Waker>,
-        place: Place,
+        place: RuntimeSlot,
         read: bool,
     },
     Done(Outcome),
@@ -126,7 +126,7 @@ impl Inbox {
         &self.thread_waker
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, InboxState> {
         // A panic while the lock was held left a whole state: each change is one step.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -136,7 +136,7 @@ impl Inbox {
     ///
     /// # Errors
     /// The outcome, if it is known at once: too many operations wait, or the thread has ended.
-    fn leave(&self, ask: Ask, waker: &Waker) -> Result<(Slot, Option<u32>), Failure> {
+    fn leave(&self, ask: Ask, waker: &Waker) -> Result<(InboxSlot, Option<u32>), Failure> {
         // Before the lock: this may ask the program's own subscriber.
         let trace = traces::current();
         let mut state = self.state();
@@ -179,7 +179,7 @@ impl Inbox {
     }
 
     /// Leaves another message. If the thread has ended, the message is dropped.
-    pub(super) fn tell(&self, message: Message) {
+    pub(super) fn tell(&self, message: DataMessage) {
         let mut state = self.state();
         if !state.ended {
             state.messages.push(message);
@@ -207,7 +207,7 @@ impl Inbox {
     }
 
     /// Takes everything. `calls` is empty, and its capacity is reused.
-    pub(super) fn take(&self, calls: &mut VecDeque<Left>) -> Vec<Message> {
+    pub(super) fn take(&self, calls: &mut VecDeque<Left>) -> Vec<DataMessage> {
         // Before the lock: what is left meanwhile is looked for again.
         self.signals.take();
         let mut state = self.state();
@@ -219,7 +219,7 @@ impl Inbox {
     /// that wakes finds all of its outcomes. Returns how many wake-ups that took.
     pub(super) fn answer(
         &self,
-        outcomes: &mut Vec<(Slot, Outcome)>,
+        outcomes: &mut Vec<(InboxSlot, Outcome)>,
         woken: &mut Woken,
         now: Time,
     ) -> usize {
@@ -230,7 +230,7 @@ impl Inbox {
         woken.wake(now)
     }
 
-    fn store(&self, outcomes: &mut Vec<(Slot, Outcome)>, woken: &mut Woken, now: Time) {
+    fn store(&self, outcomes: &mut Vec<(InboxSlot, Outcome)>, woken: &mut Woken, now: Time) {
         let state = &mut *self.state();
         for (slot, outcome) in outcomes.drain(..) {
             match state.slots.get_mut(slot) {
@@ -287,12 +287,12 @@ impl Inbox {
     }
 }
 
-impl State {
+impl InboxState {
     fn is_empty(&self) -> bool {
         self.calls.is_empty() && self.messages.is_empty()
     }
 
-    fn remove(&mut self, slot: Slot, in_line: bool) -> Waiting {
+    fn remove(&mut self, slot: InboxSlot, in_line: bool) -> Waiting {
         self.in_line -= usize::from(in_line);
         self.slots.remove(slot)
     }
@@ -356,13 +356,13 @@ pub(super) struct Asked {
     waits: bool,
     /// What near caches of this process forget before the caller is answered.
     #[cfg(feature = "near")]
-    written: Option<super::nears::Written>,
+    written: Option<super::nears::NearWrites>,
 }
 
 #[derive(Debug)]
 enum AskStep {
     New(Ask),
-    Left(Slot),
+    Left(InboxSlot),
     Over,
 }
 
@@ -507,7 +507,7 @@ pub(super) mod tests {
         })
     }
 
-    pub(in crate::data) fn taken(inbox: &Inbox) -> Vec<Slot> {
+    pub(in crate::data) fn taken(inbox: &Inbox) -> Vec<InboxSlot> {
         let mut calls = VecDeque::new();
         inbox.take(&mut calls);
         calls.into_iter().map(|left| left.slot).collect()
@@ -583,7 +583,7 @@ pub(super) mod tests {
         assert!(next.as_mut().poll(&mut cx).is_pending());
         let mut calls = VecDeque::new();
         inbox.take(&mut calls);
-        let asks: Vec<(&str, Slot)> = calls
+        let asks: Vec<(&str, InboxSlot)> = calls
             .iter()
             .map(|left| match left.ask {
                 Ask::Execute(_) => ("execute", left.slot),

@@ -34,15 +34,15 @@ impl fmt::Debug for Nears {
 }
 
 /// What near caches have of what an operation writes: each with the key, or any key.
-pub(super) struct Written(Vec<(Arc<dyn Forgets>, Option<Bytes>)>);
+pub(super) struct NearWrites(Vec<(Arc<dyn Forgets>, Option<Bytes>)>);
 
-impl fmt::Debug for Written {
+impl fmt::Debug for NearWrites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Written").field(&self.0.len()).finish()
     }
 }
 
-impl Written {
+impl NearWrites {
     /// It was executed, or may have been.
     pub(super) fn forget(&self) {
         for (near, key) in &self.0 {
@@ -69,7 +69,7 @@ impl Nears {
     }
 
     /// What near caches have of what an operation may write.
-    pub(super) fn written(&self, work: &Work) -> Option<Written> {
+    pub(super) fn written(&self, work: &Work) -> Option<NearWrites> {
         if self.count.load(Ordering::Acquire) == 0 || !work.is_write() {
             return None;
         }
@@ -92,6 +92,6 @@ impl Nears {
             // Scripts write databases, and those have no near caches.
             Work::Script(_) => {}
         }
-        (!written.is_empty()).then_some(Written(written))
+        (!written.is_empty()).then_some(NearWrites(written))
     }
 }

@@ -24,16 +24,16 @@ const PAUSE_MAX: Duration = Duration::from_millis(32);
 /// After so long without a gap, a queue leaves one.
 const BURST: Duration = Duration::from_millis(20);
 
-type Key = (KeyspaceId, MapId, Bytes);
+type QueueKey = (KeyspaceId, MapId, Bytes);
 /// Holds since when there was no gap.
 type WaitingLine = Arc<tokio::sync::Mutex<Option<Instant>>>;
 
 /// All queues of this node. A lock that is held for moments, because callers are on any thread.
 #[derive(Debug, Default)]
-pub(super) struct Queues(Mutex<HashMap<Key, WaitingLine>>);
+pub(super) struct Queues(Mutex<HashMap<QueueKey, WaitingLine>>);
 
 impl Queues {
-    fn all(&self) -> MutexGuard<'_, HashMap<Key, WaitingLine>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<QueueKey, WaitingLine>> {
         // Each change of it is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,7 +43,7 @@ impl Queues {
 #[derive(Debug)]
 pub(crate) struct Queue {
     data: DataHandle,
-    key: Key,
+    key: QueueKey,
     line: WaitingLine,
 }
 

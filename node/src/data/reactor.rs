@@ -12,12 +12,12 @@
 //! delayed to form a batch.
 
 use super::core::Core;
-use super::door::{Door, DoorPlace, DoorSockets, Opener};
+use super::front_end::{FrontEnd, FrontEndSlot, FrontEndSockets, Opener};
 use super::inbox::{Inbox, Left};
 use super::passes::Passes;
 use super::turns::Turns;
 use super::watching::Watching;
-use super::{DataStats, Message, ThreadOptions};
+use super::{DataMessage, DataStats, ThreadOptions};
 use crate::control::Upcall;
 use crate::control::shared::Shared;
 use crate::hooks::Hooks;
@@ -34,7 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(super) const WAKE: Token = Token(0);
 const NETWORK: Token = Token(1);
-const DOOR_FROM: usize = 2;
+const FRONT_END_FROM: usize = 2;
 /// Limit of socket events in one pass.
 const EVENTS_MAX: usize = 256;
 /// Limit of operations of other threads in one pass.
@@ -42,12 +42,12 @@ const BATCH_MAX: usize = 512;
 /// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
-pub(super) struct Reactor<S: DoorSockets> {
+pub(super) struct Reactor<S: FrontEndSockets> {
     poll: Poll,
     events: Events,
     inbox: Arc<Inbox>,
     shared: Arc<Shared>,
-    core: Core<S::Door>,
+    core: Core<S::FrontEnd>,
     sockets: S,
     /// Taken from the inbox, for this pass or the next.
     calls: VecDeque<Left>,
@@ -62,12 +62,12 @@ pub(super) struct Reactor<S: DoorSockets> {
     hooks: Hooks,
 }
 
-impl<S: DoorSockets> Reactor<S> {
+impl<S: FrontEndSockets> Reactor<S> {
     pub(super) fn new(
         poll: Poll,
         inbox: Arc<Inbox>,
         options: ThreadOptions,
-        door: impl Opener<Sockets = S>,
+        front: impl Opener<Sockets = S>,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
     ) -> io::Result<Self> {
@@ -84,14 +84,21 @@ impl<S: DoorSockets> Reactor<S> {
             NETWORK,
             Interest::READABLE,
         )?;
-        let (sockets, door) = door.open(DoorPlace {
+        let (sockets, front) = front.open(FrontEndSlot {
             registry: poll.registry().try_clone()?,
-            token_first: DOOR_FROM,
+            token_first: FRONT_END_FROM,
             threads: options.group.threads(),
             limits: &options.limits,
         })?;
         let hooks = options.hooks.clone();
-        let core = Core::new(options, door, links, shared.clone(), upcalls, inbox.clone());
+        let core = Core::new(
+            options,
+            front,
+            links,
+            shared.clone(),
+            upcalls,
+            inbox.clone(),
+        );
         Ok(Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
@@ -139,7 +146,7 @@ impl<S: DoorSockets> Reactor<S> {
         // Clients first: they continue while the peers get their messages.
         self.sockets.write(&mut self.core.context, now);
         self.more |= self.transmit(now)?;
-        if self.core.context.door.is_empty() {
+        if self.core.context.front.is_empty() {
             self.drained
                 .drain(..)
                 .for_each(|answer| waking::answer(answer, ()));
@@ -254,26 +261,30 @@ impl<S: DoorSockets> Reactor<S> {
         self.more |= !self.calls.is_empty();
         for message in messages {
             match message {
-                Message::Stats(answer) => waking::answer(answer, self.stats()),
-                Message::LongestPass(answer) => waking::answer(answer, self.passes.take()),
-                Message::Drain(answer) => {
+                DataMessage::Stats(answer) => waking::answer(answer, self.stats()),
+                DataMessage::LongestPass(answer) => waking::answer(answer, self.passes.take()),
+                DataMessage::Drain(answer) => {
                     self.sockets.drain(&mut self.core.context);
                     self.drained.push(answer);
                 }
-                Message::Map { wanted, answer } => self.core.want_map(wanted, answer),
-                Message::Refusals(answer) => waking::answer(answer, self.core.links().refusals()),
-                Message::Seeds(addresses) => self.core.links().set_seeds(&addresses),
-                Message::Subscribe(asked) => self.core.subscribe(*asked),
-                Message::Bookmark(marking) => self.core.mark(marking),
-                Message::Room => self.core.look_at_streams(),
-                Message::Door(message) => self.sockets.receive(&mut self.core.context, message),
+                DataMessage::Map { wanted, answer } => self.core.want_map(wanted, answer),
+                DataMessage::Refusals(answer) => {
+                    waking::answer(answer, self.core.links().refusals())
+                }
+                DataMessage::Seeds(addresses) => self.core.links().set_seeds(&addresses),
+                DataMessage::Subscribe(asked) => self.core.subscribe(*asked),
+                DataMessage::Bookmark(marking) => self.core.mark(marking),
+                DataMessage::Room => self.core.look_at_streams(),
+                DataMessage::FrontEnd(message) => {
+                    self.sockets.receive(&mut self.core.context, message)
+                }
                 #[cfg(feature = "http")]
-                Message::SinceRecovery(answer) => {
+                DataMessage::SinceRecovery(answer) => {
                     let context = &mut self.core.context;
                     waking::answer(answer, context.shard.since_recovery(context.now));
                 }
                 #[cfg(feature = "http")]
-                Message::KeysSince(wanted, answer) => {
+                DataMessage::KeysSince(wanted, answer) => {
                     let context = &self.core.context;
                     waking::answer(
                         answer,
@@ -281,7 +292,7 @@ impl<S: DoorSockets> Reactor<S> {
                     );
                 }
                 #[cfg(test)]
-                Message::Panic => panic!("a test ends this data thread"),
+                DataMessage::Panic => panic!("a test ends this data thread"),
             }
         }
     }
@@ -296,7 +307,7 @@ impl<S: DoorSockets> Reactor<S> {
             long_passes: self.passes.long(),
             ..DataStats::default()
         };
-        context.door.add_stats(&mut stats);
+        context.front.add_stats(&mut stats);
         stats
     }
 

@@ -30,10 +30,10 @@ const LATE: Duration = Duration::from_millis(5);
 
 /// Callers of one runtime that have answers, and the task that wakes them.
 #[derive(Debug, Default)]
-struct Answered(Mutex<Given>);
+struct Answered(Mutex<WakeBatch>);
 
 #[derive(Debug, Default)]
-struct Given {
+struct WakeBatch {
     wakers: Vec<Waker>,
     /// That of the task, while it sleeps.
     task: Option<Waker>,
@@ -54,7 +54,7 @@ impl Answered {
         answered
     }
 
-    fn given(&self) -> MutexGuard<'_, Given> {
+    fn given(&self) -> MutexGuard<'_, WakeBatch> {
         // Each change of it is one step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,7 +91,7 @@ impl Drop for Ends {
 }
 
 /// The place of a caller's runtime in `Runtimes`; `None`: the data thread wakes the caller.
-pub(super) type Place = Option<u8>;
+pub(super) type RuntimeSlot = Option<u8>;
 
 /// The runtimes of an inbox's callers.
 #[derive(Debug, Default)]
@@ -113,7 +113,7 @@ impl Runtimes {
 
     /// The place of the runtime that polls the caller. If it has none yet, the runtime, which
     /// `begin` is for.
-    pub(super) fn current(&self) -> Result<Place, Handle> {
+    pub(super) fn current(&self) -> Result<RuntimeSlot, Handle> {
         let Ok(runtime) = Handle::try_current() else {
             return Ok(None);
         };
@@ -154,7 +154,7 @@ impl Runtimes {
     /// Wakers of callers with answers: at this place, or of callers without one.
     pub(super) fn wakers<'a>(
         &'a mut self,
-        place: Place,
+        place: RuntimeSlot,
         woken: &'a mut Woken,
     ) -> &'a mut Vec<Waker> {
         match place.and_then(|at| self.0.get_mut(usize::from(at))) {
@@ -234,7 +234,7 @@ impl Woken {
 #[cfg(test)]
 mod tests {
     use super::super::inbox::tests::{inbox, taken, work};
-    use super::super::inbox::{Asked, Inbox, Slot};
+    use super::super::inbox::{Asked, Inbox, InboxSlot};
     use super::*;
     use doyen_engine::op::{Action, Outcome};
     use std::future::Future;
@@ -259,7 +259,7 @@ mod tests {
         runtime.expect("a runtime")
     }
 
-    fn answers(slots: Vec<Slot>) -> Vec<(Slot, Outcome)> {
+    fn answers(slots: Vec<InboxSlot>) -> Vec<(InboxSlot, Outcome)> {
         assert_eq!(slots.len(), CALLERS);
         slots.into_iter().map(|slot| (slot, Outcome::Ok)).collect()
     }

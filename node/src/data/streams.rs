@@ -11,7 +11,7 @@
 //! A queue has a limit. While it is full, nothing more is taken from the shard, so the primaries
 //! send nothing more, and at last the subscriber hears that changes are missing.
 
-use super::Message;
+use super::DataMessage;
 use super::inbox::Inbox;
 use crate::waking;
 use doyen_engine::op::Failure;
@@ -151,7 +151,7 @@ impl Stream {
         state.full &= !resumes;
         drop(state);
         if resumes {
-            self.inbox.tell(Message::Room);
+            self.inbox.tell(DataMessage::Room);
         }
         Poll::Ready(Some(told))
     }
@@ -166,7 +166,7 @@ impl Stream {
         let (answer, answered) = oneshot::channel();
         let queue = self.queue.clone();
         self.inbox
-            .tell(Message::Bookmark(Marking { queue, answer }));
+            .tell(DataMessage::Bookmark(Marking { queue, answer }));
         answered.await.map_err(|_| Failure::Stopped)
     }
 }
@@ -181,7 +181,7 @@ pub(super) struct Marking {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.queue.state().closed = true;
-        self.inbox.tell(Message::Room);
+        self.inbox.tell(DataMessage::Room);
     }
 }
 
@@ -218,7 +218,7 @@ pub(super) async fn subscribe(
         queue: queue.clone(),
         inbox: inbox.clone(),
     };
-    inbox.tell(Message::Subscribe(Box::new(AskedStream {
+    inbox.tell(DataMessage::Subscribe(Box::new(AskedStream {
         filter,
         after,
         confirms,

@@ -1,7 +1,7 @@
-//! Data threads without a front door, end to end: the real shard, a hand-made view, and the test in
+//! Data threads without a front end, end to end: the real shard, a hand-made view, and the test in
 //! place of the control thread.
 
-use super::door::NoDoor;
+use super::front_end::NoFrontEnd;
 use super::*;
 use crate::control::Errand;
 use doyen_engine::op::{Action, Failure, PartitionAction};
@@ -29,15 +29,15 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts one thread for each door.
-    pub(crate) fn start<O: Opener>(doors: Vec<O>, limits: Limits, view: View) -> Self {
+    /// Starts one thread for each front end.
+    pub(crate) fn start<O: Opener>(fronts: Vec<O>, limits: Limits, view: View) -> Self {
         let shared = Arc::new(Shared::new(ME));
         let socket = |_: &O| UdpSocket::bind("127.0.0.1:0").unwrap();
         let (upcalls, mut incoming) = mpsc::channel(16);
         let options = DataOptions {
             me: ME,
             limits,
-            sockets: doors.iter().map(socket).collect(),
+            sockets: fronts.iter().map(socket).collect(),
             identity: Arc::new(Identity::insecure_loopback("one").unwrap()),
             clients_max: 10,
             level_max: doyen_placement::level::LEVELS.1,
@@ -50,7 +50,7 @@ impl Running {
             view: Some(view),
         });
         shared.extend_lease(Time(u64::MAX));
-        let (data, handle) = start(options, doors, shared.clone(), upcalls).unwrap();
+        let (data, handle) = start(options, fronts, shared.clone(), upcalls).unwrap();
         let coordinated = shared.clone();
         let upcalls = tokio::spawn(async move {
             while let Some(upcall) = incoming.recv().await {
@@ -115,7 +115,7 @@ fn run_errand(shared: &Shared, errand: Errand) -> AdminReply {
     }
 }
 
-/// A node without a front door.
+/// A node without a front end.
 pub(crate) fn doorless(threads: u8) -> Running {
     let further = (2..).take(usize::from(threads) - 1);
     let further = further.map(|data| ThreadPorts {
@@ -129,7 +129,7 @@ pub(crate) fn doorless(threads: u8) -> Running {
         ..addresses()
     };
     let view = view_of(vec![member(ME, addresses)], 1);
-    Running::start(vec![NoDoor; usize::from(threads)], limits(), view)
+    Running::start(vec![NoFrontEnd; usize::from(threads)], limits(), view)
 }
 
 pub(crate) fn limits() -> Limits {
@@ -261,7 +261,7 @@ async fn a_node_without_a_door_drains_at_once_and_counts_no_connections() {
     );
     node.handle.drain().await;
     let stats = node.handle.stats().await;
-    assert_eq!((stats.connections, stats.door.commands), (0, 0));
+    assert_eq!((stats.connections, stats.front.commands), (0, 0));
     node.stop().await;
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// No other thread ran in a time below this.
 const UNUSED: Duration = Duration::from_micros(1);
 /// The most passes between two yields, if no other thread uses them.
-const SELDOM: u32 = 16;
+const IDLE_INTERVAL: u32 = 16;
 /// Threads that work with this loop give the processor back sooner. (A time slice is 0.7 ms or
 /// more.)
 const LONG: Duration = Duration::from_millis(1);
@@ -60,7 +60,7 @@ impl Turns {
     fn taken(&mut self, then: Instant, now: Instant) {
         let took = now.duration_since(then);
         self.skipped = if took < UNUSED {
-            (2 * self.skipped).clamp(1, SELDOM)
+            (2 * self.skipped).clamp(1, IDLE_INTERVAL)
         } else {
             0
         };

@@ -1,14 +1,14 @@
 //! The recipients of outcomes.
 
-use super::inbox::Slot;
+use super::inbox::InboxSlot;
 
 /// The recipient of the outcome of an operation.
 #[derive(Debug)]
 pub(super) enum Recipient<W> {
-    /// A client of the front door.
+    /// A client of the front end.
     Client(W),
     /// A caller of the library.
-    Call(Slot),
+    Call(InboxSlot),
 }
 
 /// Recipients by token. A reused token has another number, so a late outcome finds no recipient.

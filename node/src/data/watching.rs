@@ -28,7 +28,7 @@ const LOOKS: u32 = 16;
 const BLIND_MAX: u32 = 4;
 /// After this many watches in vain, a caller watches only seldom.
 const VAIN_MAX: u32 = 4;
-const SELDOM: u32 = 64;
+const LOOK_INTERVAL: u32 = 64;
 
 /// Looks until this is so, for a time at most. Returns whether it is.
 fn watch(time: Duration, is_so: impl Fn() -> bool) -> bool {
@@ -143,7 +143,7 @@ impl Signals {
             return None;
         }
         let vain = self.vain.load(Ordering::Relaxed);
-        if vain >= VAIN_MAX && !vain.is_multiple_of(SELDOM) {
+        if vain >= VAIN_MAX && !vain.is_multiple_of(LOOK_INTERVAL) {
             // Each operation counts, so that it tries again.
             self.vain.store(vain.wrapping_add(1), Ordering::Relaxed);
             return None;
@@ -215,14 +215,14 @@ mod tests {
         );
         signals.set_watches(true);
         let mut watches = 0;
-        for _ in 0..4 * SELDOM {
+        for _ in 0..4 * LOOK_INTERVAL {
             if let Some(before) = signals.caller_watches() {
                 assert!(!signals.await_answer(before));
                 watches += 1;
             }
         }
         assert!((VAIN_MAX..=VAIN_MAX + 4).contains(&watches), "{watches}");
-        let before = (0..=SELDOM).find_map(|_| signals.caller_watches());
+        let before = (0..=LOOK_INTERVAL).find_map(|_| signals.caller_watches());
         signals.answer();
         assert!(signals.await_answer(before.expect("it tries")));
         assert!(signals.caller_watches().is_some(), "it pays again");

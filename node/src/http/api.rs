@@ -191,7 +191,7 @@ pub static USERS: HttpReport<Vec<UserReport>> = HttpReport::new("/users", Operat
 /// A keyspace to create: its name beside its options.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
-pub struct NewKeyspace {
+pub struct NewKeyspaceBody {
     /// Its name.
     pub name: String,
     /// Its options.
@@ -199,7 +199,7 @@ pub struct NewKeyspace {
     pub options: KeyspaceOptions,
 }
 
-impl TryFrom<Map<String, Value>> for NewKeyspace {
+impl TryFrom<Map<String, Value>> for NewKeyspaceBody {
     type Error = String;
 
     fn try_from(mut fields: Map<String, Value>) -> Result<Self, String> {
@@ -211,7 +211,7 @@ impl TryFrom<Map<String, Value>> for NewKeyspace {
     }
 }
 
-impl ChangeBody for NewKeyspace {
+impl ChangeBody for NewKeyspaceBody {
     const EXAMPLE: &'static str = r#"{"name": "NAME", "partitions": 1024, "backups": 1}"#;
     const BYTES_MAX: usize = KEYSPACE_BYTES_MAX;
 
@@ -222,7 +222,7 @@ impl ChangeBody for NewKeyspace {
 }
 
 /// Creates a keyspace.
-pub static CREATE_KEYSPACE: Verb<0, NewKeyspace> =
+pub static CREATE_KEYSPACE: Verb<0, NewKeyspaceBody> =
     Verb::new(POST, "/keyspaces", "created", |s, [], new| {
         answer(async move {
             match s.admin.create_keyspace(&new.name, &new.options).await {
@@ -413,19 +413,19 @@ pub static FORGET_ALL: Verb<0, ()> = Verb::new(DELETE, "/gone", "forgotten", |s,
 /// Names of members that are dead and will not come back.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Recovery {
+pub struct RecoveryBody {
     /// Their names.
     pub assert_dead: Vec<String>,
     /// How many of how many voters they are: a person must have counted.
     pub gone: String,
 }
 
-impl ChangeBody for Recovery {
+impl ChangeBody for RecoveryBody {
     const EXAMPLE: &'static str = r#"{"assert_dead": ["NAME", ...], "gone": "2/3"}"#;
 }
 
 /// Goes on without a majority of the voters.
-pub static RECOVER: Verb<0, Recovery> =
+pub static RECOVER: Verb<0, RecoveryBody> =
     Verb::new(POST, "/recover", "recovered", |s, [], recovery| {
         act(async move {
             let gone = recovery.gone.parse::<VotersGone>();
@@ -444,7 +444,7 @@ pub static KEEP_HALF: Verb<0, ()> = Verb::new(POST, "/split/keep", "kept", |s, [
 /// A token to make: its hash, never the token.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewToken {
+pub struct NewTokenBody {
     /// What it opens.
     #[serde(with = "role")]
     pub role: TokenRole,
@@ -452,7 +452,7 @@ pub struct NewToken {
     pub sha256: String,
 }
 
-impl ChangeBody for NewToken {
+impl ChangeBody for NewTokenBody {
     const EXAMPLE: &'static str =
         r#"{"role": "read", "sha256": "THE SHA-256 OF THE TOKEN, IN 64 HEXADECIMAL DIGITS"}"#;
 
@@ -463,13 +463,13 @@ impl ChangeBody for NewToken {
 }
 
 /// Makes a named token.
-pub static CREATE_TOKEN: Verb<1, NewToken> =
+pub static CREATE_TOKEN: Verb<1, NewTokenBody> =
     Verb::new(PUT, "/tokens/{name}", "created", |s, [name], new| {
         act(async move {
             let sha256 = unhex(new.sha256.as_bytes()).ok_or_else(|| {
                 let why = format!(
                     "sha256 is no SHA-256: send {}; `doyen token new NAME` does all of it",
-                    NewToken::EXAMPLE
+                    NewTokenBody::EXAMPLE
                 );
                 InvalidField::new("sha256", why)
             })?;
@@ -552,7 +552,7 @@ pub static REMOVE_USER: Verb<1, ()> =
 #[cfg(feature = "fuzz")]
 pub(super) fn read(bytes: &[u8]) {
     use super::row::parse;
-    if let Ok(new) = parse::<NewToken>(bytes) {
+    if let Ok(new) = parse::<NewTokenBody>(bytes) {
         assert!(!new.summary(bytes).contains(&new.sha256) || new.sha256.len() <= 16);
         if let Some(hash) = unhex::<32>(new.sha256.as_bytes()) {
             assert!(hex(&hash).eq_ignore_ascii_case(&new.sha256));
@@ -565,7 +565,7 @@ pub(super) fn read(bytes: &[u8]) {
         let words = new.rules.iter();
         let words = words.flat_map(|rule| rule.split_ascii_whitespace());
         let words = words.map(str::as_bytes);
-        let access = doyen_placement::access::Access::default();
+        let access = doyen_placement::access::AccessSettings::default();
         let _ = operator::set(&access, b"app", words, Hashing::Redis);
     }
 }
@@ -672,23 +672,23 @@ mod tests {
             r#"{"name": "a", "backups": [{"x": null, "y": [1.5, -1, {"x": true}], "x": 0}]}"#;
         let escaped = "{\"name\": \"a\", \"n\\u0061me\": \"b\"}";
         for (body, key) in [(twice, "backups"), (nested, "x"), (escaped, "name")] {
-            let why = told::<NewKeyspace>(body);
+            let why = told::<NewKeyspaceBody>(body);
             assert!(
                 why.starts_with("400: ") && why.contains(&format!("`{key}` is given twice")),
                 "{body}: {why}"
             );
         }
-        let why = told::<Recovery>(r#"{"assert_dead": ["a"], "assert_dead": []}"#);
+        let why = told::<RecoveryBody>(r#"{"assert_dead": ["a"], "assert_dead": []}"#);
         assert!(why.contains("`assert_dead` is given twice"), "{why}");
-        let uncounted = told::<Recovery>(r#"{"assert_dead": ["a"]}"#);
+        let uncounted = told::<RecoveryBody>(r#"{"assert_dead": ["a"]}"#);
         assert!(uncounted.contains("missing field `gone`"), "{uncounted}");
         let counted = r#"{"assert_dead": ["a", "a"], "gone": "1/3"}"#;
-        assert_eq!(told::<Recovery>(counted), "taken");
+        assert_eq!(told::<RecoveryBody>(counted), "taken");
     }
 
     #[test]
     fn a_new_keyspace_is_a_name_beside_options_that_are_known() {
-        let read = |body: &str| parse::<NewKeyspace>(body.as_bytes()).map(|new| new.name);
+        let read = |body: &str| parse::<NewKeyspaceBody>(body.as_bytes()).map(|new| new.name);
         let read = |body: &str| read(body).map_err(|HttpFailure(_, text)| text);
         assert_eq!(
             read(r#"{"name": "orders", "backups": 2}"#).as_deref(),

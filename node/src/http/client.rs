@@ -1,8 +1,8 @@
 //! The parts of an HTTP client that the command line and the demo need. A connection carries one
 //! request and one answer.
 //!
-//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node is
-//! asked in TLS. If it is on this machine and speaks no TLS, it is asked in the clear, as nodes
+//! An address is `HOST:PORT`, `http://HOST:PORT` or `https://HOST:PORT`. Without a scheme, a node
+//! is asked in TLS. If it is on this machine and speaks no TLS, it is asked in the clear, as nodes
 //! listen there by default.
 
 pub use crate::net::identity::ports::Trusted;
@@ -350,7 +350,8 @@ async fn exchange(
 async fn connect(to: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let connecting = tokio::time::timeout(CONNECT_MAX, TcpStream::connect(to));
     let stream = connecting.await.map_err(late)??;
-    // A request follows the end of the TLS handshake, and would wait until the node acknowledged that.
+    // A request follows the end of the TLS handshake, and would wait until the node acknowledged
+    // that.
     stream.set_nodelay(true)?;
     Ok(stream)
 }

@@ -16,9 +16,9 @@
 
 use crate::config::{ConfigError, http_tokens};
 use crate::control::shared::Shared;
+use crate::log_limit::{A_MINUTE, LogLimit};
 use crate::net::identity::{Identity, LOCAL_TOKEN, Stamp, hash_of, stamp};
-use crate::seldom::{A_MINUTE, Seldom};
-use doyen_placement::access::{Access, TokenRole};
+use doyen_placement::access::{AccessSettings, TokenRole};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,7 +64,7 @@ impl fmt::Display for CredentialSource {
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Holder {
+pub(super) struct HttpCaller {
     pub(super) source: CredentialSource,
     pub(super) role: TokenRole,
     hash: Hash,
@@ -93,7 +93,7 @@ impl Credentials {
     }
 
     /// Who may do what, by the installed table. `None`: this node is no member.
-    fn access(&self) -> Option<Arc<Access>> {
+    fn access(&self) -> Option<Arc<AccessSettings>> {
         let local = self.shared.local();
         local
             .view
@@ -108,7 +108,7 @@ impl Credentials {
 
     /// Whether there is no credential at all, so that every process on this machine may ask.
     pub(super) fn is_open(&self) -> bool {
-        let has_names = |access: Arc<Access>| !access.tokens.is_empty();
+        let has_names = |access: Arc<AccessSettings>| !access.tokens.is_empty();
         self.may_be_open && self.file.is_none() && !self.access().is_some_and(has_names)
     }
 
@@ -135,23 +135,23 @@ impl Credentials {
 
     /// Whether no token opens this node.
     pub(super) fn takes_nothing(&self) -> bool {
-        let has_names = |access: Arc<Access>| !access.tokens.is_empty();
+        let has_names = |access: Arc<AccessSettings>| !access.tokens.is_empty();
         !self.may_be_open && self.needs_names() && !self.access().is_some_and(has_names)
     }
 
     /// Whose token it is.
-    pub(super) fn find(&self, token: &[u8]) -> Option<Holder> {
+    pub(super) fn find(&self, token: &[u8]) -> Option<HttpCaller> {
         if self.is_open() {
-            return (token == LOCAL_TOKEN.as_bytes()).then(Holder::open);
+            return (token == LOCAL_TOKEN.as_bytes()).then(HttpCaller::open);
         }
         self.find_hash(hash_of(token))
     }
 
-    fn find_hash(&self, hash: Hash) -> Option<Holder> {
+    fn find_hash(&self, hash: Hash) -> Option<HttpCaller> {
         let mut found = None;
         let mut compare = |known: &Hash, source: &dyn Fn() -> CredentialSource, role| {
             if bool::from(known.ct_eq(&hash)) {
-                found = Some(Holder {
+                found = Some(HttpCaller {
                     source: source(),
                     role,
                     hash,
@@ -174,7 +174,7 @@ impl Credentials {
     }
 
     /// Whether this caller would be let in again with the same role.
-    pub(super) fn still_takes(&self, holder: &Holder) -> bool {
+    pub(super) fn still_takes(&self, holder: &HttpCaller) -> bool {
         if holder.source == CredentialSource::Open {
             return self.is_open();
         }
@@ -184,7 +184,7 @@ impl Credentials {
     }
 }
 
-impl Holder {
+impl HttpCaller {
     /// Any process, at an open node.
     pub(super) const fn open() -> Self {
         Self {
@@ -207,7 +207,7 @@ pub(crate) struct TokenFile {
 struct ReadTokens {
     stamp: Option<Stamp>,
     hashes: Vec<Hash>,
-    told: Seldom,
+    told: LogLimit,
 }
 
 impl TokenFile {
@@ -219,7 +219,7 @@ impl TokenFile {
         let read = ReadTokens {
             stamp: stamp(&path),
             hashes: hashes(&path)?,
-            told: Seldom::new(A_MINUTE),
+            told: LogLimit::new(A_MINUTE),
         };
         Ok(Self {
             path,

@@ -1,7 +1,7 @@
 //! Events by HTTP: the events that are kept, the next one, or a stream of them.
 
 use super::HttpState;
-use super::credentials::Holder;
+use super::credentials::HttpCaller;
 use super::failure::{HttpAnswer, HttpFailure};
 use crate::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
@@ -45,7 +45,7 @@ pub struct EventsAnswer<E> {
 
 pub(super) async fn events(
     Shared(state): Shared<Arc<HttpState>>,
-    Extension(holder): Extension<Holder>,
+    Extension(holder): Extension<HttpCaller>,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> HttpAnswer<Response> {
@@ -70,14 +70,14 @@ pub(super) async fn events(
 }
 
 /// How far a stream of events has got.
-struct Follower {
+struct EventStream {
     events: Events,
     stopped: watch::Receiver<bool>,
     state: Arc<HttpState>,
-    holder: Holder,
+    holder: HttpCaller,
 }
 
-impl Follower {
+impl EventStream {
     /// The next event as text, or a comment if there was none for a while. `None`: the node stops,
     /// or takes the reader's token no more.
     async fn next(&mut self) -> Option<String> {
@@ -102,8 +102,8 @@ impl Follower {
 }
 
 /// Server-sent events after the one with this number.
-fn stream(state: Arc<HttpState>, holder: Holder, since: u64) -> Response {
-    let follower = Follower {
+fn stream(state: Arc<HttpState>, holder: HttpCaller, since: u64) -> Response {
+    let follower = EventStream {
         events: state.admin.events().after(since),
         stopped: state.stopped.clone(),
         state,

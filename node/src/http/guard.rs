@@ -6,12 +6,12 @@
 //! a page to another server than its own carries an `Origin`.
 
 use super::HttpState;
-use super::credentials::{CredentialSource, Holder};
+use super::credentials::{CredentialSource, HttpCaller};
 use super::failure::HttpFailure;
 use super::token::TOKEN_PREFIX;
-use crate::audit::{Audit, Outcome};
+use crate::audit::{Audit, AuditOutcome};
 use crate::clock;
-use crate::guesses::Guesses;
+use crate::login_throttle::LoginThrottle;
 use crate::metrics::Metrics;
 use crate::net::identity::LOCAL_TOKEN;
 use axum::extract::{Request, State as Shared};
@@ -169,7 +169,7 @@ pub(super) async fn admit(
         Err((refusal, failure)) => {
             // A read without a token is no attempt at anything.
             if is_change || refusal != GuardRefusal::Missing {
-                let why = Outcome::Refused(refusal.reason().into());
+                let why = AuditOutcome::Refused(refusal.reason().into());
                 state.control.audit(&audit(refusal.who(), why));
             }
             return failure.into_response();
@@ -183,7 +183,7 @@ pub(super) async fn admit(
     let who = holder.source.to_string();
     // If the caller hangs up, or it takes too long, this is dropped before there is an answer.
     let mut unanswered = Unanswered(Some(|| {
-        let outcome = Outcome::Failed("the caller got no answer: it may be done".into());
+        let outcome = AuditOutcome::Failed("the caller got no answer: it may be done".into());
         state.control.audit(&audit(who.clone(), outcome));
     }));
     let response = next.run(request).await;
@@ -191,9 +191,9 @@ pub(super) async fn admit(
     drop(unanswered);
     let status = response.status();
     let outcome = match status.as_u16() {
-        200..300 => Outcome::Done,
-        504 => Outcome::Failed("504: it may be done".into()),
-        status => Outcome::Failed(status.to_string()),
+        200..300 => AuditOutcome::Done,
+        504 => AuditOutcome::Failed("504: it may be done".into()),
+        status => AuditOutcome::Failed(status.to_string()),
     };
     state.control.audit(&audit(who.clone(), outcome));
     response
@@ -264,13 +264,13 @@ async fn judge(
     needs: RouteNeeds,
     sent: Option<&[u8]>,
     from: IpAddr,
-) -> Result<Holder, (GuardRefusal, HttpFailure)> {
+) -> Result<HttpCaller, (GuardRefusal, HttpFailure)> {
     let credentials = &state.credentials;
     let is_open = credentials.is_open();
     if is_open {
         let data_is_open = !state.guarded && !credentials.has_users();
         if needs == RouteNeeds::Read || needs == RouteNeeds::Data && data_is_open {
-            return Ok(Holder::open());
+            return Ok(HttpCaller::open());
         }
     }
     if credentials.takes_nothing() {
@@ -291,7 +291,7 @@ async fn judge(
         ));
     };
     // Meanwhile another token of this address may have been judged, and wrong.
-    while let Some(wait) = state.guesses.wait(from) {
+    while let Some(wait) = state.throttle.wait(from) {
         tokio::time::sleep(wait).await;
     }
     let Some(holder) = credentials.find(sent) else {
@@ -301,7 +301,7 @@ async fn judge(
                 HttpFailure(StatusCode::UNAUTHORIZED, KNOWS_NO_NAMES.into()),
             ));
         }
-        state.guesses.failed(from, &state.metrics);
+        state.throttle.failed(from, &state.metrics);
         return Err((
             GuardRefusal::Wrong,
             HttpFailure(StatusCode::UNAUTHORIZED, WRONG.into()),
@@ -351,14 +351,14 @@ const KNOWS_NO_NAMES: &str = "this node is no member of a cluster yet, so it kno
 /// Wrong tokens of all callers. The lock is held for moments. It is there because hyper wants
 /// `Send`; one thread runs all of it.
 #[derive(Debug)]
-pub(super) struct Guard(Mutex<Guesses>);
+pub(super) struct Guard(Mutex<LoginThrottle>);
 
 impl Guard {
     pub(super) fn new() -> Self {
-        Self(Mutex::new(Guesses::new()))
+        Self(Mutex::new(LoginThrottle::new()))
     }
 
-    fn guesses(&self) -> std::sync::MutexGuard<'_, Guesses> {
+    fn throttle(&self) -> std::sync::MutexGuard<'_, LoginThrottle> {
         // No holder of the lock panics, and each change leaves the map whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -366,15 +366,15 @@ impl Guard {
     /// How long the next token of this address waits before it is judged.
     fn wait(&self, from: IpAddr) -> Option<Duration> {
         let now = clock::now();
-        let until = self.guesses().waits_until(now, from)?;
+        let until = self.throttle().waits_until(now, from)?;
         Some(until.since(now))
     }
 
     fn failed(&self, from: IpAddr, metrics: &Metrics) {
         let due = {
-            let mut guesses = self.guesses();
-            let due = guesses.failed(clock::now(), from);
-            metrics.http_auth_failures(guesses.failures());
+            let mut throttle = self.throttle();
+            let due = throttle.failed(clock::now(), from);
+            metrics.http_auth_failures(throttle.failures());
             due
         };
         if let Some(others) = due {

@@ -5,9 +5,9 @@
 use super::client::SPEAKS_HTTPS;
 use super::guard::HttpPeer;
 use super::wait;
+use crate::log_limit::{A_MINUTE, LogLimit};
 use crate::net::identity::ports::Ports;
 use crate::net::keepalive;
-use crate::seldom::{A_MINUTE, Seldom};
 use axum::Router;
 use hyper::Request;
 use hyper::body::Incoming;
@@ -51,14 +51,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A listener with a bound on connections. When all places are taken, the connection that has been
 /// idle for longest is closed: a program that keeps connections open must not keep operators out.
-pub(super) struct Bounded {
+pub(super) struct BoundedListener {
     listener: TcpListener,
     /// TLS, which all clients must speak then.
     tls: Option<Arc<Ports>>,
     places: Arc<Semaphore>,
     seats: HttpSeats,
     next: u64,
-    failed: Seldom,
+    failed: LogLimit,
 }
 
 /// Connections that are open. The lock is held for moments. It is there because hyper wants `Send`;
@@ -103,7 +103,7 @@ impl HttpSeats {
     }
 }
 
-impl Bounded {
+impl BoundedListener {
     pub(super) fn new(
         listener: std::net::TcpListener,
         tls: Option<Arc<Ports>>,
@@ -115,7 +115,7 @@ impl Bounded {
             places,
             seats: HttpSeats::default(),
             next: 0,
-            failed: Seldom::new(A_MINUTE),
+            failed: LogLimit::new(A_MINUTE),
         })
     }
 
@@ -223,7 +223,7 @@ impl Bounded {
     }
 }
 
-impl Bounded {
+impl BoundedListener {
     async fn accept(&mut self) -> (HttpConnection, HttpPeer) {
         loop {
             match self.listener.accept().await {
@@ -365,7 +365,7 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        let mut bounded = Bounded::new(listener, None).unwrap();
+        let mut bounded = BoundedListener::new(listener, None).unwrap();
         let caller = std::net::TcpStream::connect(address).unwrap();
         let (connection, _) = bounded.accept().await;
         let socket = socket2::SockRef::from(&connection.stream);

@@ -352,7 +352,7 @@ impl<'de> Visitor<'de> for Distinct {
 mod tests {
     use super::*;
     use crate::admin::keyspace::SplitRequest;
-    use crate::http::api::{KEYSPACE_BYTES_MAX, NewKeyspace};
+    use crate::http::api::{KEYSPACE_BYTES_MAX, NewKeyspaceBody};
     use crate::report::rebalance::{PLAN_BYTES_MAX, RebalancePlan};
 
     #[test]
@@ -366,7 +366,7 @@ mod tests {
         let large = StatusCode::PAYLOAD_TOO_LARGE;
         let texts = [
             unread::<SplitRequest>(large, "no").1,
-            unread::<NewKeyspace>(large, "no").1,
+            unread::<NewKeyspaceBody>(large, "no").1,
             unread::<RebalancePlan>(large, "no").1,
         ];
         let limits = [BODY_BYTES_MAX, KEYSPACE_BYTES_MAX, PLAN_BYTES_MAX];

@@ -30,8 +30,8 @@ use super::{KeyOf, Map, Pages};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::cached::{self, Freshness, Times};
-use doyen_engine::op::{Action, Outcome, Step, Transaction, Watched};
+use doyen_engine::cached::{self, CacheTimes, Freshness};
+use doyen_engine::op::{Action, OperationBatch, OperationStep, Outcome, Watched};
 use doyen_placement::MapEntry;
 use flight::Flights;
 use schemas::SchemaSlot;
@@ -87,14 +87,14 @@ use std::time::Duration;
 pub struct Cache<K, V> {
     map: Map<K, V>,
     slot: SchemaSlot,
-    settings: Arc<Settings>,
+    settings: Arc<CacheSettings>,
     flights: Arc<Flights>,
 }
 
 /// How a cache behaves.
 #[derive(Debug, Clone, PartialEq)]
-struct Settings {
-    times: Times,
+struct CacheSettings {
+    times: CacheTimes,
     /// How long it is known that there is nothing to load.
     absent: Option<Duration>,
     /// The part of its freshness, at its end, in which an entry is loaded ahead.
@@ -129,7 +129,7 @@ impl<K, V> fmt::Debug for Cache<K, V> {
 }
 
 /// What a cache holds of a key.
-enum Held<V> {
+enum HeldLoad<V> {
     /// There is no value.
     Nothing,
     /// There is a value that this program cannot decode, and that counts as absent.
@@ -143,7 +143,7 @@ impl<K, V> Cache<K, V> {
     fn new(
         (entry, data, form): (MapEntry, DataHandle, Form),
         slot: SchemaSlot,
-        settings: Settings,
+        settings: CacheSettings,
     ) -> Self {
         Self {
             map: Map::new(entry, data, form, None),
@@ -176,8 +176,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     /// If the future is dropped, nothing has changed.
     pub async fn get<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let found = match self.held(self.slot.key(key)?).await? {
-            Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
-            Held::Value(..) | Held::Absent(_) | Held::Nothing | Held::Undecodable => None,
+            HeldLoad::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
+            HeldLoad::Value(..)
+            | HeldLoad::Absent(_)
+            | HeldLoad::Nothing
+            | HeldLoad::Undecodable => None,
         };
         self.map.counts.looked_up(found.is_some());
         Ok(found)
@@ -197,11 +200,11 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
         let (keyspace, map) = (self.map.entry.keyspace, self.map.entry.id);
         let queue = self.map.data.queue(keyspace, map, key.clone());
         let mut turn = queue.enter().await;
-        let of = |watched, steps: Vec<Action>| Transaction {
+        let of = |watched, steps: Vec<Action>| OperationBatch {
             keyspace,
             watched,
             steps: (steps.into_iter())
-                .map(|action| Step::Key {
+                .map(|action| OperationStep::Key {
                     map,
                     key: key.clone(),
                     action,
@@ -219,12 +222,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
                 self.remove_elsewhere(&key).await?;
                 return Ok(None);
             };
-            let found = cached::Found::of(found);
+            let found = cached::CacheLookup::of(found);
             let found = found.ok_or_else(|| Error::Unexpected("no entry of a cache".into()))?;
             let found = match self.decoded(&found)? {
-                Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
-                Held::Undecodable => return Ok(None),
-                Held::Value(..) | Held::Absent(_) | Held::Nothing => None,
+                HeldLoad::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
+                HeldLoad::Undecodable => return Ok(None),
+                HeldLoad::Value(..) | HeldLoad::Absent(_) | HeldLoad::Nothing => None,
             };
             let seen = Watched {
                 map,
@@ -350,24 +353,24 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
     }
 
     /// What is stored of a key.
-    async fn held(&self, key: Bytes) -> Result<Held<V>, Error> {
+    async fn held(&self, key: Bytes) -> Result<HeldLoad<V>, Error> {
         let operation = self.map.operation(key, cached::read());
         match self.map.data.execute(operation).await {
             Outcome::Failed(failure) => Err(Error::of_read(failure)),
-            outcome => match cached::Found::of(outcome) {
+            outcome => match cached::CacheLookup::of(outcome) {
                 Some(found) => self.decoded(&found),
                 None => Err(Error::Unexpected("no entry of a cache".into())),
             },
         }
     }
 
-    fn decoded(&self, found: &cached::Found) -> Result<Held<V>, Error> {
+    fn decoded(&self, found: &cached::CacheLookup) -> Result<HeldLoad<V>, Error> {
         Ok(match found.body() {
-            None => Held::Nothing,
-            Some(None) => Held::Absent(found.freshness),
+            None => HeldLoad::Nothing,
+            Some(None) => HeldLoad::Absent(found.freshness),
             Some(Some(body)) => match self.map.form.decode(body).map_err(Error::Value)? {
-                Some(value) => Held::Value(value, found.freshness),
-                None => Held::Undecodable,
+                Some(value) => HeldLoad::Value(value, found.freshness),
+                None => HeldLoad::Undecodable,
             },
         })
     }

@@ -9,7 +9,7 @@ use super::value::Form;
 use crate::data::{DataHandle, NextChange, Stream};
 use crate::error::{Error, KeyError};
 use bytes::Bytes;
-use doyen_engine::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, Told, What};
+use doyen_engine::{Bookmark, Cause, Change, Filter, Former, KeyFilter, Maps, Told, What};
 use doyen_placement::{KeyspaceId, MapEntry, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -71,7 +71,7 @@ impl<K, V> Subscribe<K, V> {
     /// Only changes of this key.
     pub fn key<Q: KeyOf<K> + ?Sized>(mut self, key: &Q) -> Self {
         match key::encode(key) {
-            Ok(key) => self.filter.keys = Keys::One(key.into()),
+            Ok(key) => self.filter.keys = KeyFilter::One(key.into()),
             Err(wrong) => self.wrong = Some(wrong),
         }
         self
@@ -83,7 +83,7 @@ impl<K, V> Subscribe<K, V> {
     /// them.
     pub fn prefix<Q: Serialize + ?Sized>(mut self, prefix: &Q) -> Self {
         match key::encode(prefix) {
-            Ok(prefix) => self.filter.keys = Keys::Prefix(prefix.into()),
+            Ok(prefix) => self.filter.keys = KeyFilter::Prefix(prefix.into()),
             Err(wrong) => self.wrong = Some(wrong),
         }
         self
@@ -346,13 +346,13 @@ impl SubscribeDatabase {
 
     /// Only changes of this key.
     pub fn key(mut self, key: impl Into<Bytes>) -> Self {
-        self.filter.keys = Keys::One(key.into());
+        self.filter.keys = KeyFilter::One(key.into());
         self
     }
 
     /// Only changes of keys that begin with this.
     pub fn prefix(mut self, prefix: impl Into<Bytes>) -> Self {
-        self.filter.keys = Keys::Prefix(prefix.into());
+        self.filter.keys = KeyFilter::Prefix(prefix.into());
         self
     }
 
@@ -453,7 +453,7 @@ pub(super) const fn filter(keyspace: KeyspaceId, map: MapId) -> Filter {
     Filter {
         keyspace,
         maps: Maps::One(map),
-        keys: Keys::All,
+        keys: KeyFilter::All,
         values: true,
         fields: true,
         old: false,

@@ -57,7 +57,7 @@ pub(super) fn encode_into<K: Serialize + ?Sized>(
 /// The key of these bytes.
 pub(super) fn decode<K: DeserializeOwned>(bytes: &[u8]) -> Result<K, KeyError> {
     let mut left = bytes;
-    let key = K::deserialize(Reader {
+    let key = K::deserialize(KeyPartReader {
         left: &mut left,
         nested: false,
     })?;
@@ -366,13 +366,13 @@ parts! {
 }
 
 /// Reads one part of a key.
-struct Reader<'a, 'de> {
+struct KeyPartReader<'a, 'de> {
     left: &'a mut &'de [u8],
     /// Whether something may follow in the same key.
     nested: bool,
 }
 
-impl<'de> Reader<'_, 'de> {
+impl<'de> KeyPartReader<'_, 'de> {
     fn first(&mut self) -> Result<u8, KeyError> {
         let (first, left) = self.left.split_first().ok_or_else(KeyError::ends)?;
         *self.left = left;
@@ -429,8 +429,8 @@ impl<'de> Reader<'_, 'de> {
     }
 
     /// Reads what is within this key.
-    fn within(&mut self) -> Reader<'_, 'de> {
-        Reader {
+    fn within(&mut self) -> KeyPartReader<'_, 'de> {
+        KeyPartReader {
             left: self.left,
             nested: true,
         }
@@ -505,7 +505,7 @@ macro_rules! integers {
     )*};
 }
 
-impl<'de> de::Deserializer<'de> for Reader<'_, 'de> {
+impl<'de> de::Deserializer<'de> for KeyPartReader<'_, 'de> {
     type Error = KeyError;
 
     integers! {
@@ -650,7 +650,7 @@ impl<'de> de::Deserializer<'de> for Reader<'_, 'de> {
     }
 }
 
-impl<'de> Reader<'_, 'de> {
+impl<'de> KeyPartReader<'_, 'de> {
     /// Reads a list whose length the visitor knows, and its end.
     fn whole_list<V: Visitor<'de>>(self, named: bool, visitor: V) -> Result<V::Value, KeyError> {
         let mut elements = Elements {
@@ -673,7 +673,7 @@ impl<'de> Reader<'_, 'de> {
 
 /// The elements of a list, or the fields of a struct.
 struct Elements<'a, 'de> {
-    reader: Reader<'a, 'de>,
+    reader: KeyPartReader<'a, 'de>,
     named: bool,
     ended: bool,
 }
@@ -695,11 +695,11 @@ impl<'de> de::SeqAccess<'de> for Elements<'_, 'de> {
         if self.end() {
             return Ok(None);
         }
-        let element = Reader {
+        let element = KeyPartReader {
             left: self.reader.left,
             nested: self.reader.nested,
         };
-        seed.deserialize(Element(element)).map(Some)
+        seed.deserialize(KeyElement(element)).map(Some)
     }
 }
 
@@ -724,7 +724,7 @@ impl<'de> de::MapAccess<'de> for Elements<'_, 'de> {
     }
 }
 
-impl<'de> de::EnumAccess<'de> for Reader<'_, 'de> {
+impl<'de> de::EnumAccess<'de> for KeyPartReader<'_, 'de> {
     type Error = KeyError;
     type Variant = Self;
 
@@ -738,7 +738,7 @@ impl<'de> de::EnumAccess<'de> for Reader<'_, 'de> {
     }
 }
 
-impl<'de> de::VariantAccess<'de> for Reader<'_, 'de> {
+impl<'de> de::VariantAccess<'de> for KeyPartReader<'_, 'de> {
     type Error = KeyError;
 
     fn unit_variant(self) -> Result<(), KeyError> {
@@ -763,13 +763,13 @@ impl<'de> de::VariantAccess<'de> for Reader<'_, 'de> {
 }
 
 /// Reads an element of a list: a byte as it is, and anything else after a mark.
-struct Element<'a, 'de>(Reader<'a, 'de>);
+struct KeyElement<'a, 'de>(KeyPartReader<'a, 'de>);
 
-impl<'a, 'de> Element<'a, 'de> {
+impl<'a, 'de> KeyElement<'a, 'de> {
     /// What follows the mark.
-    fn marked(mut self) -> Result<Reader<'a, 'de>, KeyError> {
+    fn marked(mut self) -> Result<KeyPartReader<'a, 'de>, KeyError> {
         self.0.mark()?;
-        Ok(Reader {
+        Ok(KeyPartReader {
             nested: true,
             ..self.0
         })
@@ -789,7 +789,7 @@ macro_rules! marked {
     )*};
 }
 
-impl<'de> de::Deserializer<'de> for Element<'_, 'de> {
+impl<'de> de::Deserializer<'de> for KeyElement<'_, 'de> {
     type Error = KeyError;
 
     marked! {

@@ -11,8 +11,8 @@
 //! A copy is served only if its partition was confirmed, or it was read, within `max_staleness`.
 //! If this process is cut off or paused, confirmations end, and with them the copies.
 //!
-//! A change wakes no task: the next `get` looks into the queue, or the follower, which confirmations
-//! wake. So a write in the same process costs little more than without a near cache.
+//! A change wakes no task: the next `get` looks into the queue, or the follower, which
+//! confirmations wake. So a write in the same process costs little more than without a near cache.
 
 use super::changes::filter;
 use super::{KeyOf, Map, Put, encode_key, key, scratch};
@@ -21,7 +21,7 @@ use crate::data::Stream;
 use crate::data::nears::Forgets;
 use crate::error::{Error, within_runtime};
 use bytes::Bytes;
-use doyen_engine::op::{Action, Outcome, Step, Transaction};
+use doyen_engine::op::{Action, OperationBatch, OperationStep, Outcome};
 use doyen_engine::{Told, What};
 use doyen_gossip::Time;
 use doyen_placement::PartitionId;
@@ -96,7 +96,7 @@ pub struct OpenNear<M> {
 /// its primary tells that it removed it.
 pub struct NearMap<K, V> {
     map: Map<K, V>,
-    near: Arc<Following<V>>,
+    near: Arc<NearTask<V>>,
 }
 
 impl<K, V> Clone for NearMap<K, V> {
@@ -139,18 +139,18 @@ pub struct NearStats {
 
 /// The copies, and the task that follows the map for them. It ends with the last clone of the near
 /// cache.
-pub(super) struct Following<V> {
+pub(super) struct NearTask<V> {
     near: Arc<Near<V>>,
     task: JoinHandle<()>,
 }
 
-impl<V> Drop for Following<V> {
+impl<V> Drop for NearTask<V> {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl<V> Deref for Following<V> {
+impl<V> Deref for NearTask<V> {
     type Target = Near<V>;
 
     fn deref(&self) -> &Near<V> {
@@ -190,8 +190,8 @@ struct Copied<V> {
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
-    /// This map with copies of entries in this process, which are `max_staleness` old at most. Await
-    /// it.
+    /// This map with copies of entries in this process, which are `max_staleness` old at most.
+    /// Await it.
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::subscribe`]. [`Error::NoRuntime`]: this was called outside
@@ -346,12 +346,12 @@ where
     /// Reads at the primary, and keeps a copy.
     async fn read(&self, key: Bytes) -> Result<Option<V>, Error> {
         let reading = self.near.read(&key);
-        let step = |action| Step::Key {
+        let step = |action| OperationStep::Key {
             map: self.map.entry.id,
             key: key.clone(),
             action,
         };
-        let both = Transaction {
+        let both = OperationBatch {
             keyspace: self.map.entry.keyspace,
             watched: Vec::new(),
             steps: vec![step(Action::Get), step(Action::PTtl)],
@@ -385,7 +385,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         map: &Map<K, V>,
         max_staleness: Duration,
         capacity: u64,
-    ) -> Result<Arc<Following<V>>, Error> {
+    ) -> Result<Arc<NearTask<V>>, Error> {
         within_runtime()?;
         if max_staleness < STALENESS_LEAST {
             return Err(Error::Refused(format!(
@@ -422,7 +422,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         let forgets: Weak<dyn Forgets> = Arc::downgrade(&(near.clone() as Arc<dyn Forgets>));
         map.data.add_near(keyspace, id, forgets);
         let task = tokio::spawn(follow(near.clone()));
-        Ok(Arc::new(Following { near, task }))
+        Ok(Arc::new(NearTask { near, task }))
     }
 
     pub(super) fn stats(&self) -> NearStats {

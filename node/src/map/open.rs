@@ -176,15 +176,15 @@ impl<'a, K, V> OpenMap<'a, K, V> {
         self
     }
 
-    /// An entry expires if no caller uses it for so long: between that time and an eighth more after
-    /// the last read or write of its key. It also expires at its deadline, if it has one. Reads
-    /// within a transaction, or from a near cache, and [`Map::iter`] and its like do not count. A
-    /// read that counts may be a write, which [`Map::compare_and_swap`] takes for one.
+    /// An entry expires if no caller uses it for so long: between that time and an eighth more
+    /// after the last read or write of its key. It also expires at its deadline, if it has one.
+    /// Reads within a transaction, or from a near cache, and [`Map::iter`] and its like do not
+    /// count. A read that counts may be a write, which [`Map::compare_and_swap`] takes for one.
     /// [`Put::max_idle`](crate::Put::max_idle) gives one entry another time.
     ///
     /// It is a setting of the map, as [`max_entries`](OpenMap::max_entries) says. A map that exists
-    /// may get one, and then the time of the entries that are there begins. With [`Codec::Bytes`] it must
-    /// be given when the map is made: values without a label could be misread.
+    /// may get one, and then the time of the entries that are there begins. With [`Codec::Bytes`]
+    /// it must be given when the map is made: values without a label could be misread.
     pub fn max_idle(mut self, idle: Duration) -> Self {
         self.limits.idle_ms = Some(u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
         self
@@ -204,8 +204,8 @@ impl<'a, K, V> OpenMap<'a, K, V> {
     /// # Ok(()) }
     /// ```
     ///
-    /// Let one program do so, not all replicas of a service: while it is deployed, its former version
-    /// would raise them again. Each change of limits is an event
+    /// Let one program do so, not all replicas of a service: while it is deployed, its former
+    /// version would raise them again. Each change of limits is an event
     /// ([`Node::events`](crate::Node::events)) that says from what to what, and by which member's
     /// program.
     pub const fn replace_limits(mut self) -> Self {

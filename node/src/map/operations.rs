@@ -15,7 +15,7 @@ use std::time::Duration;
 const UNDER_WAY: usize = 1_024;
 
 /// What becomes of a key by what it holds.
-enum Edit<V> {
+enum MapEdit<V> {
     Keep,
     Write(V),
     Remove,
@@ -33,9 +33,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Map::update`]. [`Error::Value`]: the value cannot be decoded, because another program
-    /// wrote it; it is not removed. With [`Undecodable::Miss`](crate::Undecodable::Miss) the answer
-    /// is `None`, and it is not removed, either.
+    /// As for [`Map::update`]. [`Error::Value`]: the value cannot be decoded, because another
+    /// program wrote it; it is not removed. With [`Undecodable::Miss`](crate::Undecodable::Miss)
+    /// the answer is `None`, and it is not removed, either.
     ///
     /// # Cancel safety
     /// If the future is dropped, the write may happen or not, now or a little later, as after
@@ -43,8 +43,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     /// is lost.
     pub async fn take<Q: KeyOf<K> + ?Sized>(&self, key: &Q) -> Result<Option<V>, Error> {
         let decide = |value: Option<&V>| match value {
-            Some(_) => Edit::Remove,
-            None => Edit::Keep,
+            Some(_) => MapEdit::Remove,
+            None => MapEdit::Keep,
         };
         Ok(self.edit(encode_key(key)?, decide).await?.0)
     }
@@ -101,13 +101,13 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     ) -> Result<Option<V>, Error> {
         let (seen, edit) = self
             .edit(encode_key(key)?, |value| match value {
-                Some(value) if test(value) => Edit::Remove,
-                _ => Edit::Keep,
+                Some(value) if test(value) => MapEdit::Remove,
+                _ => MapEdit::Keep,
             })
             .await?;
         Ok(match edit {
-            Edit::Remove => seen,
-            Edit::Keep | Edit::Write(_) => None,
+            MapEdit::Remove => seen,
+            MapEdit::Keep | MapEdit::Write(_) => None,
         })
     }
 
@@ -116,8 +116,8 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     async fn edit(
         &self,
         key: Bytes,
-        mut decide: impl FnMut(Option<&V>) -> Edit<V>,
-    ) -> Result<(Option<V>, Edit<V>), Error> {
+        mut decide: impl FnMut(Option<&V>) -> MapEdit<V>,
+    ) -> Result<(Option<V>, MapEdit<V>), Error> {
         let (keyspace, map) = (self.entry.keyspace, self.entry.id);
         let queue = self.data.queue(keyspace, map, key.clone());
         let mut turn = queue.enter().await;
@@ -126,9 +126,9 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             let edit = decide(seen.value());
             let mut transaction = self.transaction();
             match &edit {
-                Edit::Write(value) => transaction.replace(&seen, value, Expiry::Keep),
-                Edit::Remove if !seen.is_absent() => transaction.delete(&seen),
-                Edit::Remove | Edit::Keep => return Ok((seen.into_value(), edit)),
+                MapEdit::Write(value) => transaction.replace(&seen, value, Expiry::Keep),
+                MapEdit::Remove if !seen.is_absent() => transaction.delete(&seen),
+                MapEdit::Remove | MapEdit::Keep => return Ok((seen.into_value(), edit)),
             }
             if transaction.commit_unless_changed().await? {
                 return Ok((seen.into_value(), edit));
@@ -245,12 +245,12 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         mut change: impl FnMut(Option<&V>) -> Option<V>,
     ) -> Result<Option<V>, Error> {
         let decide = |value: Option<&V>| match change(value) {
-            Some(next) => Edit::Write(next),
-            None => Edit::Remove,
+            Some(next) => MapEdit::Write(next),
+            None => MapEdit::Remove,
         };
         Ok(match self.edit(encode_key(key)?, decide).await?.1 {
-            Edit::Write(next) => Some(next),
-            Edit::Remove | Edit::Keep => None,
+            MapEdit::Write(next) => Some(next),
+            MapEdit::Remove | MapEdit::Keep => None,
         })
     }
 

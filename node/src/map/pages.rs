@@ -38,7 +38,7 @@ type Pair = (Bytes, Bytes);
 /// ```
 pub struct Entries<K, V> {
     map: Map<K, V>,
-    source: Source,
+    source: PageSource,
     page: VecDeque<Pair>,
     /// Where that page began, or the key that was returned last.
     place: Option<PagePlace>,
@@ -93,7 +93,7 @@ impl fmt::Display for PagePlace {
 }
 
 #[derive(Debug)]
-enum Source {
+enum PageSource {
     Ordered(RangeScan),
     Partitions(Pages),
 }
@@ -124,7 +124,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
             Ok(prefix) => self.beginning_with(prefix),
             Err(_) => Entries {
                 map: self.clone(),
-                source: Source::Partitions(Pages::over(self.data.clone())),
+                source: PageSource::Partitions(Pages::over(self.data.clone())),
                 page: VecDeque::new(),
                 place: None,
                 kinds: PhantomData,
@@ -173,7 +173,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
     fn ordered(&self, scan: RangeScan) -> Entries<K, V> {
         Entries {
             map: self.clone(),
-            source: Source::Ordered(scan),
+            source: PageSource::Ordered(scan),
             page: VecDeque::new(),
             place: None,
             kinds: PhantomData,
@@ -189,7 +189,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         let pages = Pages::new(place, self.data.clone(), prefix).with_values();
         Entries {
             map: self.clone(),
-            source: Source::Partitions(pages),
+            source: PageSource::Partitions(pages),
             page: VecDeque::new(),
             place: None,
             kinds: PhantomData,
@@ -228,8 +228,8 @@ impl<K, V> Entries<K, V> {
     pub fn after(mut self, place: &str) -> Result<Self, Error> {
         let read = PagePlace::read(place);
         match (&mut self.source, &read) {
-            (Source::Ordered(scan), Some(PagePlace::Key(key))) => scan.go_behind(key),
-            (Source::Partitions(pages), Some(PagePlace::Cursor(partition, cursor))) => {
+            (PageSource::Ordered(scan), Some(PagePlace::Key(key))) => scan.go_behind(key),
+            (PageSource::Partitions(pages), Some(PagePlace::Cursor(partition, cursor))) => {
                 pages.go_on_at(*partition, *cursor);
             }
             _ => {
@@ -256,7 +256,7 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
     pub async fn next(&mut self) -> Result<Option<(K, V)>, Error> {
         loop {
             while let Some((key, value)) = self.page.pop_front() {
-                if let Source::Ordered(_) = self.source {
+                if let PageSource::Ordered(_) = self.source {
                     self.place = Some(PagePlace::Key(key.clone()));
                 }
                 // With `Undecodable::Miss` a value of another schema counts as absent.
@@ -267,8 +267,8 @@ impl<K: DeserializeOwned, V: Serialize + DeserializeOwned> Entries<K, V> {
                 }
             }
             let page = match &mut self.source {
-                Source::Ordered(scan) => scan.next().await?,
-                Source::Partitions(pages) => {
+                PageSource::Ordered(scan) => scan.next().await?,
+                PageSource::Partitions(pages) => {
                     let page = pages.next().await?;
                     self.place = pages.began.clone();
                     page

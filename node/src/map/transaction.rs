@@ -5,7 +5,7 @@ use super::{Database, KeyOf, Map, encode_key, encode_value, expiry};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::op::{self, Action, Condition, Expiry, Outcome, Step, Value, Watched};
+use doyen_engine::op::{self, Action, Condition, Expiry, OperationStep, Outcome, Value, Watched};
 use doyen_placement::{KeyspaceId, MapId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -272,7 +272,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
         value: Bytes,
         expiry: Expiry,
     ) -> Result<bool, Error> {
-        let write = Step::Key {
+        let write = OperationStep::Key {
             map: seen.map,
             key: seen.key.clone(),
             action: Action::Set {
@@ -282,7 +282,7 @@ impl<K: Serialize, V: Serialize + DeserializeOwned> Map<K, V> {
                 get: false,
             },
         };
-        let swap = op::Transaction {
+        let swap = op::OperationBatch {
             keyspace: self.entry.keyspace,
             watched: vec![seen],
             steps: vec![write],
@@ -385,7 +385,7 @@ struct Draft {
     map: MapId,
     /// The time to live of entries that are given none.
     ttl: Option<Duration>,
-    transaction: op::Transaction,
+    transaction: op::OperationBatch,
     /// Why it cannot be committed.
     failed: Option<Error>,
 }
@@ -397,7 +397,7 @@ impl Draft {
             form: None,
             map,
             ttl: None,
-            transaction: op::Transaction {
+            transaction: op::OperationBatch {
                 keyspace,
                 watched: Vec::new(),
                 steps: Vec::new(),
@@ -436,7 +436,7 @@ impl Draft {
     ) -> Pending<T> {
         let at = self.transaction.steps.len();
         match key.and_then(|key| Ok((key, action?))) {
-            Ok((key, action)) => self.transaction.steps.push(Step::Key {
+            Ok((key, action)) => self.transaction.steps.push(OperationStep::Key {
                 map: self.map,
                 key,
                 action,
@@ -479,7 +479,9 @@ impl Draft {
                 return Ok(answers(Vec::new()));
             };
             let action = Action::Exists;
-            self.transaction.steps.push(Step::Key { map, key, action });
+            self.transaction
+                .steps
+                .push(OperationStep::Key { map, key, action });
         }
         match self.data.execute_transaction(self.transaction).await {
             // An operation that may fail by itself is not among them.
@@ -498,12 +500,12 @@ async fn versioned<T>(
     form: Option<&Form>,
     read: ReadKeys<Option<T>>,
 ) -> Result<Versioned<T>, Error> {
-    let step = |action| Step::Key {
+    let step = |action| OperationStep::Key {
         map,
         key: key.clone(),
         action,
     };
-    let both = op::Transaction {
+    let both = op::OperationBatch {
         keyspace,
         watched: Vec::new(),
         steps: vec![step(Action::Version), step(Action::Get)],

@@ -12,11 +12,11 @@
 //! leaves in one packet train, together with the acks for what came in. Tasks and channels between
 //! socket and streams would cost as much as the protocol itself.
 
-use super::detour::DetourWay;
-use super::endpoint::{Configs, Failure, Purpose, data_config, prepare, transport};
+use super::accept_limit::{AcceptLimit, AcceptVerdict, SourcePlace};
+use super::endpoint::{Configs, DialFailure, Purpose, data_config, prepare, transport};
 use super::identity::{Identity, SERVER_NAME};
-use super::places::{PlaceVerdict, Places, SourcePlace};
-use crate::address::{Reach, canonical};
+use super::relay::DirectPath;
+use crate::address::{AddressFamilies, canonical};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_placement::MemberId;
@@ -42,7 +42,7 @@ const SENDS_MAX: usize = 32;
 
 pub(super) struct QuicDriver {
     socket: UdpSocket,
-    reach: Reach,
+    reach: AddressFamilies,
     state: UdpSocketState,
     endpoint: quinn_proto::Endpoint,
     identity: Arc<Identity>,
@@ -50,9 +50,9 @@ pub(super) struct QuicDriver {
     accepts: bool,
     transport: Arc<TransportConfig>,
     configs: Configs,
-    places: Places,
+    places: AcceptLimit,
     /// By handle.
-    machines: Vec<Option<Machine>>,
+    machines: Vec<Option<PeerMachine>>,
     touched: Vec<ConnectionHandle>,
     /// The buffer for received datagrams.
     input: Vec<u8>,
@@ -62,9 +62,9 @@ pub(super) struct QuicDriver {
     blocked: Option<Transmit>,
     /// Whether there may be datagrams to receive.
     readable: bool,
-    /// Datagrams that must take a detour as well, with their connections.
+    /// Datagrams that must take a relay as well, with their connections.
     strays: Vec<(ConnectionHandle, Bytes)>,
-    /// Connections that were begun by a detour.
+    /// Connections that were begun by a relay.
     begun_around: usize,
     hooks: Hooks,
 }
@@ -72,11 +72,11 @@ pub(super) struct QuicDriver {
 /// A connection that was accepted, the address that dialled, and its place until the peer is known.
 pub(super) type Accepted = (ConnectionHandle, SocketAddr, SourcePlace);
 
-struct Machine {
+struct PeerMachine {
     connection: quinn_proto::Connection,
     touched: bool,
     timeout: Option<Instant>,
-    way: DetourWay,
+    way: DirectPath,
 }
 
 impl QuicDriver {
@@ -90,7 +90,7 @@ impl QuicDriver {
         let configs = Configs::new(identity.tls(), &transport);
         prepare(&socket, Purpose::Data)?;
         let state = UdpSocketState::new((&socket).into())?;
-        let reach = Reach::of(socket.local_addr()?);
+        let reach = AddressFamilies::of(socket.local_addr()?);
         let endpoint = quinn_proto::Endpoint::new(
             Arc::new(data_config()),
             accepts.then(|| configs.server()),
@@ -106,7 +106,7 @@ impl QuicDriver {
             accepts,
             transport,
             configs,
-            places: Places::new(Purpose::Data),
+            places: AcceptLimit::new(Purpose::Data),
             machines: Vec::new(),
             touched: Vec::new(),
             input: vec![0; BATCH * DATAGRAMS_BYTES],
@@ -144,13 +144,13 @@ impl QuicDriver {
         &mut self,
         now: Instant,
         address: SocketAddr,
-    ) -> Result<ConnectionHandle, Failure> {
+    ) -> Result<ConnectionHandle, DialFailure> {
         let address = canonical(address);
         if !self.reach.takes(address.ip()) {
-            return Err(Failure::OutOfReach(self.reach.refusal(address)));
+            return Err(DialFailure::OutOfReach(self.reach.refusal(address)));
         }
         if self.identity.is_loopback_only() && !address.ip().is_loopback() {
-            return Err(Failure::OutOfReach(format!(
+            return Err(DialFailure::OutOfReach(format!(
                 "{address} is on another machine, but without a secret this process talks only to \
                  this machine: give all nodes and clients the same secret"
             )));
@@ -160,7 +160,7 @@ impl QuicDriver {
         let (handle, connection) = self
             .endpoint
             .connect(now, client, address, SERVER_NAME)
-            .map_err(|e| Failure::Unreachable(e.to_string()))?;
+            .map_err(|e| DialFailure::Unreachable(e.to_string()))?;
         self.add(handle, connection);
         Ok(handle)
     }
@@ -184,14 +184,14 @@ impl QuicDriver {
     }
 
     /// The direct path of a connection; `None` once it has drained.
-    pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut DetourWay> {
+    pub(super) fn way(&mut self, handle: ConnectionHandle) -> Option<&mut DirectPath> {
         self.machines
             .get_mut(handle.0)?
             .as_mut()
             .map(|m| &mut m.way)
     }
 
-    /// Whether nothing comes directly on a connection, and whether its datagrams take a detour.
+    /// Whether nothing comes directly on a connection, and whether its datagrams take a relay.
     pub(super) fn strays(&self, handle: ConnectionHandle, now: Instant) -> (bool, bool) {
         let Some(Some(machine)) = self.machines.get(handle.0) else {
             return (false, false);
@@ -203,7 +203,7 @@ impl QuicDriver {
         )
     }
 
-    /// Takes the datagrams that must take a detour.
+    /// Takes the datagrams that must take a relay.
     pub(super) fn take_strays(&mut self) -> Vec<(ConnectionHandle, Bytes)> {
         std::mem::take(&mut self.strays)
     }
@@ -408,15 +408,15 @@ impl QuicDriver {
         );
         let counts = self.identity.handshakes();
         let place = match self.places.judge(now, address, proven, counts) {
-            PlaceVerdict::Accept(place) => place,
-            PlaceVerdict::Prove => {
+            AcceptVerdict::Accept(place) => place,
+            AcceptVerdict::Prove => {
                 // Fails only if no retry is allowed, which was checked just above.
                 if let Ok(transmit) = self.endpoint.retry(incoming, &mut response) {
                     self.respond(&transmit, &response);
                 }
                 return None;
             }
-            PlaceVerdict::PassOver => {
+            AcceptVerdict::PassOver => {
                 self.endpoint.ignore(incoming);
                 return None;
             }
@@ -444,11 +444,11 @@ impl QuicDriver {
         if self.machines.len() <= handle.0 {
             self.machines.resize_with(handle.0 + 1, || None);
         }
-        self.machines[handle.0] = Some(Machine {
+        self.machines[handle.0] = Some(PeerMachine {
             connection,
             touched: false,
             timeout: None,
-            way: DetourWay::default(),
+            way: DirectPath::default(),
         });
         self.touch(handle);
     }
@@ -597,7 +597,11 @@ impl QuicDriver {
     }
 }
 
-fn datagrams<'a>(reach: Reach, transmit: &Transmit, contents: &'a [u8]) -> quinn_udp::Transmit<'a> {
+fn datagrams<'a>(
+    reach: AddressFamilies,
+    transmit: &Transmit,
+    contents: &'a [u8],
+) -> quinn_udp::Transmit<'a> {
     quinn_udp::Transmit {
         destination: reach.wire(transmit.destination),
         ecn: transmit

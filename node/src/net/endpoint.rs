@@ -1,10 +1,10 @@
 //! One QUIC socket: its configuration, dialling and accepting, and the meaning of its failures for
 //! operators.
 
+use super::accept_limit::{AcceptLimit, AcceptVerdict, SourcePlace};
 use super::identity::{Identity, SERVER_NAME, Tls};
-use super::places::{PlaceVerdict, Places, SourcePlace};
 use super::socket::ControlRuntime;
-use crate::address::{Reach, canonical};
+use crate::address::{AddressFamilies, canonical};
 use crate::hooks::Hooks;
 use quinn::{
     AckFrequencyConfig, Connection, ConnectionError, EndpointConfig, Incoming, MtuDiscoveryConfig,
@@ -98,7 +98,7 @@ impl fmt::Display for Purpose {
 
 /// Why two nodes do not talk. The text names the cause, and what to do if something can be done.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum DialFailure {
     /// One of the two does not accept the other's certificate.
     #[error(
         "the two nodes do not trust each other: start every node with the same --secret-file, \
@@ -138,7 +138,7 @@ pub enum Failure {
     Unreachable(String),
 }
 
-impl Failure {
+impl DialFailure {
     /// Whether another attempt is useless until an operator changes something.
     #[must_use]
     pub const fn is_lasting(&self) -> bool {
@@ -155,7 +155,7 @@ impl Failure {
     }
 }
 
-impl From<ConnectionError> for Failure {
+impl From<ConnectionError> for DialFailure {
     fn from(e: ConnectionError) -> Self {
         match &e {
             ConnectionError::TransportError(t) => from_code(t.code.into()),
@@ -177,15 +177,15 @@ impl From<ConnectionError> for Failure {
 }
 
 /// QUIC carries a TLS alert as 0x100 plus the alert (RFC 9001, section 4.8).
-fn from_code(code: u64) -> Option<Failure> {
+fn from_code(code: u64) -> Option<DialFailure> {
     match code.checked_sub(0x100)? {
-        44 => Some(Failure::Revoked),
-        45 => Some(Failure::OtherTime),
+        44 => Some(DialFailure::Revoked),
+        45 => Some(DialFailure::OtherTime),
         // bad_certificate to unknown_ca without illegal_parameter, access_denied, decrypt_error,
         // certificate_required
-        42 | 43 | 46 | 48 | 49 | 51 | 116 => Some(Failure::OtherSecret),
+        42 | 43 | 46 | 48 | 49 | 51 | 116 => Some(DialFailure::OtherSecret),
         // protocol_version, no_application_protocol
-        70 | 120 => Some(Failure::OtherProtocol),
+        70 | 120 => Some(DialFailure::OtherProtocol),
         _ => None,
     }
 }
@@ -203,11 +203,11 @@ fn printable(reason: &[u8]) -> String {
 #[derive(Debug)]
 pub struct Endpoint {
     quinn: quinn::Endpoint,
-    reach: Reach,
+    reach: AddressFamilies,
     identity: Arc<Identity>,
     transport: Arc<TransportConfig>,
     configs: RefCell<Configs>,
-    places: RefCell<Places>,
+    places: RefCell<AcceptLimit>,
     hooks: Hooks,
 }
 
@@ -266,7 +266,7 @@ impl Admission {
     ///
     /// # Errors
     /// The handshake failed.
-    pub async fn connection(&mut self) -> Result<Connection, Failure> {
+    pub async fn connection(&mut self) -> Result<Connection, DialFailure> {
         Ok((&mut self.connecting).await?)
     }
 }
@@ -304,7 +304,7 @@ impl Endpoint {
     ) -> io::Result<Self> {
         let transport = Arc::new(transport(Purpose::Control));
         let configs = Configs::new(identity.tls(), &transport);
-        let reach = Reach::of(socket.local_addr()?);
+        let reach = AddressFamilies::of(socket.local_addr()?);
         let quinn = quinn::Endpoint::new(
             EndpointConfig::default(),
             answers.then(|| (*configs.server).clone()),
@@ -320,7 +320,7 @@ impl Endpoint {
             identity,
             transport,
             configs: RefCell::new(configs),
-            places: RefCell::new(Places::new(Purpose::Control)),
+            places: RefCell::new(AcceptLimit::new(Purpose::Control)),
             hooks,
         })
     }
@@ -335,7 +335,7 @@ impl Endpoint {
 
     /// The families of addresses that its socket reaches.
     #[must_use]
-    pub(crate) const fn reach(&self) -> Reach {
+    pub(crate) const fn reach(&self) -> AddressFamilies {
         self.reach
     }
 
@@ -343,18 +343,18 @@ impl Endpoint {
     ///
     /// # Errors
     /// The peer does not answer, or does not belong to this cluster.
-    pub async fn dial(&self, address: SocketAddr) -> Result<Connection, Failure> {
+    pub async fn dial(&self, address: SocketAddr) -> Result<Connection, DialFailure> {
         if !self.reach.takes(address.ip()) {
-            return Err(Failure::OutOfReach(self.reach.refusal(address)));
+            return Err(DialFailure::OutOfReach(self.reach.refusal(address)));
         }
         let client = self.configs().client;
         let connecting = self
             .quinn
             .connect_with(client, address, SERVER_NAME)
-            .map_err(|e| Failure::Unreachable(e.to_string()))?;
+            .map_err(|e| DialFailure::Unreachable(e.to_string()))?;
         match tokio::time::timeout(DIAL_TIMEOUT, connecting).await {
             Ok(connection) => Ok(connection?),
-            Err(_) => Err(Failure::Unreachable("no answer".into())),
+            Err(_) => Err(DialFailure::Unreachable("no answer".into())),
         }
     }
 
@@ -377,13 +377,13 @@ impl Endpoint {
         let counts = self.identity.handshakes();
         let mut places = self.places.borrow_mut();
         let place = match places.judge(Instant::now(), address, proven, counts) {
-            PlaceVerdict::Accept(place) => place,
-            PlaceVerdict::Prove => {
+            AcceptVerdict::Accept(place) => place,
+            AcceptVerdict::Prove => {
                 // Fails only if no retry is allowed, which was checked just above.
                 let _ = incoming.retry();
                 return None;
             }
-            PlaceVerdict::PassOver => {
+            AcceptVerdict::PassOver => {
                 incoming.ignore();
                 return None;
             }
@@ -496,8 +496,8 @@ mod tests {
 
     #[test]
     fn tls_alerts_about_certificates_mean_another_secret() {
-        assert_eq!(from_code(0x100 + 48), Some(Failure::OtherSecret));
-        assert_eq!(from_code(0x100 + 120), Some(Failure::OtherProtocol));
+        assert_eq!(from_code(0x100 + 48), Some(DialFailure::OtherSecret));
+        assert_eq!(from_code(0x100 + 120), Some(DialFailure::OtherProtocol));
         assert_eq!(from_code(0x0a), None);
         assert_eq!(from_code(u64::MAX), None);
     }

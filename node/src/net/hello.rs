@@ -23,7 +23,7 @@
 //! The sender is a node (1) or a client (2), and its id must be of the same kind. On data ports the
 //! sender is a data thread, and the id is that of the thread.
 
-use super::endpoint::{Close, Failure, Purpose};
+use super::endpoint::{Close, DialFailure, Purpose};
 use super::identity::{Claim, Evidence, Identity, Proof};
 use bytes::{Buf, BufMut};
 use doyen_gossip::{Presence, Signature};
@@ -85,7 +85,7 @@ pub(super) enum Side {
 pub(super) fn binding(
     side: Side,
     export: impl FnOnce(&mut [u8], &[u8], &[u8]) -> bool,
-) -> Result<[u8; 32], Failure> {
+) -> Result<[u8; 32], DialFailure> {
     let side: &[u8] = match side {
         Side::Dialler => b"dialler",
         Side::Answerer => b"answerer",
@@ -94,11 +94,11 @@ pub(super) fn binding(
     if export(&mut number, BINDING, side) {
         Ok(number)
     } else {
-        Err(Failure::Hello("its handshake is not complete".into()))
+        Err(DialFailure::Hello("its handshake is not complete".into()))
     }
 }
 
-fn binding_of(connection: &Connection, side: Side) -> Result<[u8; 32], Failure> {
+fn binding_of(connection: &Connection, side: Side) -> Result<[u8; 32], DialFailure> {
     binding(side, |number, label, context| {
         let exported = connection.export_keying_material(number, label, context);
         exported.is_ok()
@@ -188,7 +188,7 @@ impl Hello {
     ///
     /// # Errors
     /// The signature is wrong.
-    fn key(&self, connection: [u8; 32]) -> Result<Option<VoteKey>, Failure> {
+    fn key(&self, connection: [u8; 32]) -> Result<Option<VoteKey>, DialFailure> {
         let id = self.id;
         match self.proof {
             None => Ok(None),
@@ -197,7 +197,7 @@ impl Hello {
                     Ok(Some(key))
                 } else {
                     let why = "it shows a key, and not that it has the private part of it";
-                    Err(Failure::Hello(why.into()))
+                    Err(DialFailure::Hello(why.into()))
                 }
             }
         }
@@ -396,7 +396,7 @@ pub async fn greet(
     connection: &Connection,
     identity: &Identity,
     ours: &Hello,
-) -> Result<(Hello, Evidence), Failure> {
+) -> Result<(Hello, Evidence), DialFailure> {
     let exchange = async {
         let (mut send, mut recv) = connection.open_bi().await?;
         let shown = ours
@@ -432,8 +432,8 @@ pub async fn answer(
     connection: &Connection,
     identity: &Identity,
     ours: &Hello,
-    admit: impl FnOnce(&Hello) -> Result<(), Failure>,
-) -> Result<(Hello, Evidence), Failure> {
+    admit: impl FnOnce(&Hello) -> Result<(), DialFailure>,
+) -> Result<(Hello, Evidence), DialFailure> {
     let exchange = async {
         let (mut send, mut recv) = connection.accept_bi().await?;
         let bytes = recv
@@ -471,9 +471,9 @@ pub(super) fn judge(
     ours: &Hello,
     bytes: &[u8],
     dialled: bool,
-) -> Result<(Hello, Evidence), Failure> {
-    let theirs = Hello::decode(bytes).map_err(Failure::Hello)?;
-    theirs.suits(ours).map_err(Failure::Hello)?;
+) -> Result<(Hello, Evidence), DialFailure> {
+    let theirs = Hello::decode(bytes).map_err(DialFailure::Hello)?;
+    theirs.suits(ours).map_err(DialFailure::Hello)?;
     let (shown, connection) = shown;
     let chain = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     // The id and the name must be bound to it.
@@ -488,7 +488,7 @@ pub(super) fn judge(
     )?;
     let evidence = evidence.of(theirs.id, theirs.key(connection)?);
     if !identity.is_process(&evidence) {
-        return Err(Failure::Hello(format!(
+        return Err(DialFailure::Hello(format!(
             "it says that it is member {}, and does not show that member's key",
             theirs.id
         )));
@@ -496,24 +496,24 @@ pub(super) fn judge(
     Ok((theirs, evidence))
 }
 
-fn settle<T>(connection: &Connection, result: Result<T, Failure>) -> Result<T, Failure> {
+fn settle<T>(connection: &Connection, result: Result<T, DialFailure>) -> Result<T, DialFailure> {
     match &result {
         Ok(_) => {}
-        Err(Failure::Stranger) => Close::Stranger.on(connection, "not a peer of this node"),
+        Err(DialFailure::Stranger) => Close::Stranger.on(connection, "not a peer of this node"),
         Err(e) => Close::Hello.on(connection, &e.to_string()),
     }
     result
 }
 
-fn timed_out() -> Failure {
-    Failure::Unreachable("no hello in time".into())
+fn timed_out() -> DialFailure {
+    DialFailure::Unreachable("no hello in time".into())
 }
 
 /// The reason why the connection ended explains more than the stream's error.
-fn failed(connection: &Connection, error: &dyn std::fmt::Display) -> Failure {
+fn failed(connection: &Connection, error: &dyn std::fmt::Display) -> DialFailure {
     match connection.close_reason() {
         Some(reason) => reason.into(),
-        None => Failure::Hello(format!("its hello broke off: {error}")),
+        None => DialFailure::Hello(format!("its hello broke off: {error}")),
     }
 }
 
@@ -598,7 +598,9 @@ mod tests {
             ..said.clone()
         };
         for wrong in [said.key([2; 32]), other.key([1; 32])] {
-            assert!(matches!(wrong, Err(Failure::Hello(why)) if why.contains("the private part")));
+            assert!(
+                matches!(wrong, Err(DialFailure::Hello(why)) if why.contains("the private part"))
+            );
         }
         // The two ends have different numbers.
         let export = |number: &mut [u8], _: &[u8], side: &[u8]| {

@@ -239,7 +239,7 @@ impl Supervisor {
                 },
                 _ = look.tick() => {
                     since_look = 0;
-                    let Some(view) = View::of(&chitchat).await else { return HintEnd::Crowded };
+                    let Some(view) = GossipView::of(&chitchat).await else { return HintEnd::Crowded };
                     for hint in seen.compare(&view, &members) {
                         let _ = self.hints.try_send(hint);
                     }
@@ -297,11 +297,11 @@ fn understand(bytes: &[u8]) -> anyhow::Result<ChitchatMessage> {
 }
 
 /// The nodes that gossip considers alive at one moment.
-struct View {
+struct GossipView {
     live: BTreeMap<MemberId, SocketAddr>,
 }
 
-impl View {
+impl GossipView {
     /// `None` if gossip names too many nodes.
     async fn of(chitchat: &ChitchatHandle) -> Option<Self> {
         chitchat
@@ -332,7 +332,11 @@ struct SeenHint {
 }
 
 impl SeenHint {
-    fn compare(&mut self, view: &View, members: &BTreeMap<MemberId, SocketAddr>) -> Vec<Hint> {
+    fn compare(
+        &mut self,
+        view: &GossipView,
+        members: &BTreeMap<MemberId, SocketAddr>,
+    ) -> Vec<Hint> {
         let now: BTreeSet<MemberId> = view
             .live
             .keys()
@@ -500,7 +504,7 @@ mod tests {
     #[test]
     fn transitions_become_hints_and_strangers_addresses() {
         let members = BTreeMap::from([(MemberId(1), address(1)), (MemberId(2), address(2))]);
-        let view = |ids: &[u64]| View {
+        let view = |ids: &[u64]| GossipView {
             live: ids
                 .iter()
                 .map(|id| (MemberId(*id), address(*id as u16)))

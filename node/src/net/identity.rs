@@ -44,8 +44,8 @@ pub use process::Proof;
 pub(crate) use tls::hash_of;
 pub use tls::{Tls, TlsMin};
 
-use super::endpoint::Failure;
-use super::places::PlaceCounts;
+use super::accept_limit::PlaceCounts;
+use super::endpoint::DialFailure;
 use super::sending::SendErrors;
 use authority::{Authority, dns_name, shifted};
 use base64::Engine;
@@ -57,7 +57,7 @@ use process::Processes;
 use rcgen::KeyPair;
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls_pki_types::{CertificateDer, UnixTime};
-use secret::{Line, Role, SecretError, Secrets};
+use secret::{Line, SecretError, SecretRole, Secrets};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -90,9 +90,9 @@ pub enum IdentityError {
     #[error("{}", other_role(*file, *wanted))]
     OtherRole {
         /// Whose secret it is.
-        file: Role,
+        file: SecretRole,
         /// What it is used for.
-        wanted: Role,
+        wanted: SecretRole,
     },
     /// The file with the secrets cannot be read, or has none.
     #[error("{0}")]
@@ -184,16 +184,16 @@ fn unusable(e: impl std::fmt::Display) -> IdentityError {
 
 /// What is wrong with the secret of another role, and which one is right.
 #[must_use]
-pub fn other_role(file: Role, wanted: Role) -> String {
+pub fn other_role(file: SecretRole, wanted: SecretRole) -> String {
     let may = match file {
-        Role::Member => "be a node, a client and an operator",
-        Role::Client => "use data",
-        Role::Operator => "administer by HTTP",
+        SecretRole::Member => "be a node, a client and an operator",
+        SecretRole::Client => "use data",
+        SecretRole::Operator => "administer by HTTP",
     };
     let needed = match wanted {
-        Role::Member => "a node needs the member's file",
-        Role::Client => "a client needs the client's file (or the member's)",
-        Role::Operator => "administration needs the operator's file (or the member's)",
+        SecretRole::Member => "a node needs the member's file",
+        SecretRole::Client => "a client needs the client's file (or the member's)",
+        SecretRole::Operator => "administration needs the operator's file (or the member's)",
     };
     format!(
         "this is the secret of {}, whose holder may only {may}: {needed} that `doyen secret new` \
@@ -207,7 +207,7 @@ pub fn other_role(file: Role, wanted: Role) -> String {
 pub struct Identity {
     name: String,
     /// What it is for others: a member or a client.
-    role: Role,
+    role: SecretRole,
     source: IdentitySource,
     time: Arc<dyn TimeProvider>,
     loopback_only: bool,
@@ -310,11 +310,11 @@ pub struct Claim<'a> {
 
 impl Claim<'_> {
     /// What it must be vouched for as.
-    const fn role(&self) -> Role {
+    const fn role(&self) -> SecretRole {
         if self.client {
-            Role::Client
+            SecretRole::Client
         } else {
-            Role::Member
+            SecretRole::Member
         }
     }
 
@@ -368,7 +368,7 @@ impl Identity {
     pub fn of_secrets(
         secrets: Secrets,
         file: Option<PathBuf>,
-        role: Role,
+        role: SecretRole,
         name: &str,
     ) -> Result<Self, IdentityError> {
         Self::at(secrets, file, (role, name), Arc::new(DefaultTimeProvider))
@@ -377,7 +377,7 @@ impl Identity {
     fn at(
         secrets: Secrets,
         file: Option<PathBuf>,
-        (role, name): (Role, &str),
+        (role, name): (SecretRole, &str),
         time: Arc<dyn TimeProvider>,
     ) -> Result<Self, IdentityError> {
         let key = authority::new_key()?;
@@ -394,7 +394,7 @@ impl Identity {
 
     fn new(
         source: IdentitySource,
-        (role, name): (Role, &str),
+        (role, name): (SecretRole, &str),
         (tls, secrets, read): (Tls, Option<Secrets>, Vec<Option<Stamp>>),
         time: Arc<dyn TimeProvider>,
     ) -> Self {
@@ -460,7 +460,7 @@ impl Identity {
     /// # Errors
     /// The secret is too short, or for another role.
     pub fn from_secret(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
-        Self::of_secrets(Secrets::of_bytes(secret)?, None, Role::Member, name)
+        Self::of_secrets(Secrets::of_bytes(secret)?, None, SecretRole::Member, name)
     }
 
     /// A client's identity from the text of a secret.
@@ -468,7 +468,7 @@ impl Identity {
     /// # Errors
     /// The secret is too short, or for another role.
     pub fn of_client(secret: &[u8], name: &str) -> Result<Self, IdentityError> {
-        Self::of_secrets(Secrets::of_bytes(secret)?, None, Role::Client, name)
+        Self::of_secrets(Secrets::of_bytes(secret)?, None, SecretRole::Client, name)
     }
 
     /// An identity without a secret: every process on this machine may talk. The caller must bind
@@ -477,7 +477,7 @@ impl Identity {
     /// # Errors
     /// None in practice.
     pub fn insecure_loopback(name: &str) -> Result<Self, IdentityError> {
-        Self::insecure(Role::Member, name)
+        Self::insecure(SecretRole::Member, name)
     }
 
     /// A client's identity without a secret, for nodes on this machine that have none either.
@@ -485,10 +485,10 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::insecure_loopback`].
     pub fn insecure_client(name: &str) -> Result<Self, IdentityError> {
-        Self::insecure(Role::Client, name)
+        Self::insecure(SecretRole::Client, name)
     }
 
-    fn insecure(role: Role, name: &str) -> Result<Self, IdentityError> {
+    fn insecure(role: SecretRole, name: &str) -> Result<Self, IdentityError> {
         let secrets = Secrets::new(vec![Line::open(NO_SECRET)])?;
         Self::of_secrets(secrets, None, role, name).map(|identity| Self {
             loopback_only: true,
@@ -502,7 +502,7 @@ impl Identity {
     ///
     /// # Errors
     /// A file cannot be read, or has nothing usable.
-    pub fn from_pem(files: PemFiles, role: Role, name: &str) -> Result<Self, IdentityError> {
+    pub fn from_pem(files: PemFiles, role: SecretRole, name: &str) -> Result<Self, IdentityError> {
         let time: Arc<dyn TimeProvider> = Arc::new(DefaultTimeProvider);
         let read = stamps(files.paths());
         let tls = files.load(time.clone())?;
@@ -771,8 +771,8 @@ impl Identity {
         &self,
         shown: &[CertificateDer<'static>],
         claim: &Claim<'_>,
-    ) -> Result<Evidence, Failure> {
-        let hello = |why: String| Failure::Hello(why);
+    ) -> Result<Evidence, DialFailure> {
+        let hello = |why: String| DialFailure::Hello(why);
         if claim.dialled && claim.client {
             return Err(hello(
                 "it answers as a client, but only nodes can be dialled".into(),
@@ -792,7 +792,8 @@ impl Identity {
             TrustStore::Pem(pem) => {
                 let roles = pem.roles(leaf);
                 // Who may be a node may also be a client.
-                let may = roles.contains(&role) || claim.client && roles.contains(&Role::Member);
+                let may =
+                    roles.contains(&role) || claim.client && roles.contains(&SecretRole::Member);
                 if !may {
                     let prefix = &pem.role_prefix;
                     return Err(hello(format!(
@@ -811,22 +812,22 @@ impl Identity {
         leaf: &CertificateDer<'static>,
         claim: &Claim<'_>,
         now: UnixTime,
-    ) -> Result<Evidence, Failure> {
+    ) -> Result<Evidence, DialFailure> {
         let role = claim.role();
         let certificate = if claim.dialled {
             // A server shows a random key in the handshake, and its certificate in the hello.
-            claim.card.ok_or(Failure::OtherSecret)?
+            claim.card.ok_or(DialFailure::OtherSecret)?
         } else {
             leaf
         };
         let voucher = found(vouchers, certificate, claim.end(), now).map_err(|e| failure(&e))?;
         if claim.dialled && !share_key(certificate, leaf) {
             let why = "its certificate is for another key than that of its handshake";
-            return Err(Failure::Hello(why.into()));
+            return Err(DialFailure::Hello(why.into()));
         }
         if voucher.role != role || !bears(certificate, &dns_name(claim.name)) {
             let name = claim.name;
-            return Err(Failure::Hello(format!(
+            return Err(DialFailure::Hello(format!(
                 "its certificate does not name {name:?} as a {role}"
             )));
         }
@@ -867,10 +868,10 @@ impl Identity {
         }
     }
 
-    fn now(&self) -> Result<UnixTime, Failure> {
+    fn now(&self) -> Result<UnixTime, DialFailure> {
         self.time
             .current_time()
-            .ok_or_else(|| Failure::Hello("this machine's clock is before 1970".into()))
+            .ok_or_else(|| DialFailure::Hello("this machine's clock is before 1970".into()))
     }
 }
 
@@ -888,11 +889,11 @@ fn names_of_operator(leaf: &CertificateDer<'_>, claim: &Claim<'_>) -> Result<(),
 }
 
 /// Why a certificate is not accepted.
-fn failure(e: &webpki::Error) -> Failure {
+fn failure(e: &webpki::Error) -> DialFailure {
     match e {
-        e if is_of_time(e) => Failure::OtherTime,
-        webpki::Error::CertRevoked => Failure::Revoked,
-        _ => Failure::OtherSecret,
+        e if is_of_time(e) => DialFailure::OtherTime,
+        webpki::Error::CertRevoked => DialFailure::Revoked,
+        _ => DialFailure::OtherSecret,
     }
 }
 
@@ -906,9 +907,9 @@ pub fn authority_certificates(secrets: &Secrets) -> Result<String, IdentityError
     for line in secrets.lines() {
         let keys = line.keys().ok_or(IdentityError::OtherRole {
             file: line.role(),
-            wanted: Role::Member,
+            wanted: SecretRole::Member,
         })?;
-        let authority = Authority::of(Role::Member, &keys.member)?;
+        let authority = Authority::of(SecretRole::Member, &keys.member)?;
         out.push_str("-----BEGIN CERTIFICATE-----\n");
         let text = base64::engine::general_purpose::STANDARD.encode(authority.certificate());
         for at in (0..text.len()).step_by(64) {

@@ -1,6 +1,6 @@
 //! The data network of a data thread. A peer is a data thread of another process. Each peer has one
 //! connection with three ordered lanes of bytes: for calls, for bulk, and for datagrams that this
-//! thread carries for others (`detour`).
+//! thread carries for others (`relay`).
 //!
 //! ```text
 //!   send(peer, lane, bytes) ─> stream of the lane ─> transmit: once a pass, all that is there
@@ -13,22 +13,23 @@
 //! its seeds and accepts any member. (Ids of clients are above those of all members, so one
 //! comparison of ids decides all of this.) The lanes are long-lived bidirectional streams, each
 //! opened with one byte that names it. Bulk has the lower priority, unless missing copies are made:
-//! then calls and bulk share each connection (`share`). Datagrams leave before anything that waits in
-//! a lane, and may be lost. Nothing here waits: the loop of
-//! the data thread calls `work`, and `transmit` at the end of its pass. The handler is only ever
-//! called from `work`.
+//! then calls and bulk share each connection (`share`). Datagrams leave before anything that waits
+//! in a lane, and may be lost. Nothing here waits: the loop of the data thread calls `work`, and
+//! `transmit` at the end of its pass. The handler is only ever called from `work`.
 
 mod lane;
 mod opening;
 mod seeds;
 
 use super::backoff::Backoff;
-use super::detour::{CARRIED_BYTES_MAX, Carried};
 use super::driver::QuicDriver;
-use super::endpoint::{ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, Failure, Purpose, UNTRUSTED, text};
+use super::endpoint::{
+    ADMISSION_TIMEOUT, Close, DIAL_TIMEOUT, DialFailure, Purpose, UNTRUSTED, text,
+};
 use super::hello::{self, Hello};
 use super::identity::{Evidence, Identity};
 use super::notice::Notices;
+use super::relay::{CARRIED_BYTES_MAX, Carried};
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::{Lane, Malformed};
@@ -37,7 +38,7 @@ use doyen_placement::level::LEVELS;
 use lane::LaneIo;
 use opening::{OpenedLane, Opening, PRIORITY_BULK};
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
-use seeds::Seeds;
+use seeds::SeedDialer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -100,11 +101,11 @@ pub struct Links {
     /// The peers to be connected with.
     peers: BTreeMap<MemberId, LinkedPeer>,
     /// The seeds of a client.
-    seeds: Seeds,
+    seeds: SeedDialer,
     /// Clients that may be connected; `None`: not yet.
     clients_max: Option<usize>,
     /// By the number of the connection.
-    stages: Vec<Option<Stage>>,
+    stages: Vec<Option<LinkStage>>,
     /// Links that the handler knows, or will know by `news`.
     up: BTreeMap<MemberId, DataLink>,
     news: VecDeque<News>,
@@ -119,7 +120,7 @@ pub struct Links {
     /// Datagrams passed on for others.
     carried: u64,
     #[cfg(test)]
-    failures: Vec<Failure>,
+    failures: Vec<DialFailure>,
 }
 
 impl std::fmt::Debug for Links {
@@ -160,7 +161,7 @@ enum LinkDial {
 
 /// The state of a connection.
 #[derive(Debug)]
-enum Stage {
+enum LinkStage {
     /// Opening, until this deadline.
     Opening(Box<Opening>, Instant),
     Up(MemberId),
@@ -218,7 +219,7 @@ impl Links {
             me,
             level_max: LEVELS.1,
             peers: BTreeMap::new(),
-            seeds: Seeds::default(),
+            seeds: SeedDialer::default(),
             clients_max: None,
             stages: Vec::new(),
             up: BTreeMap::new(),
@@ -278,7 +279,7 @@ impl Links {
         let now = Instant::now();
         self.up.clear();
         self.peers.clear();
-        self.seeds = Seeds::default();
+        self.seeds = SeedDialer::default();
         self.clients_max = None;
         self.partial = 0;
         self.news.clear();
@@ -370,7 +371,7 @@ impl Links {
 
     /// For a client: the seeds that refused it, and why.
     #[must_use]
-    pub fn refusals(&self) -> Vec<(SocketAddr, Failure)> {
+    pub fn refusals(&self) -> Vec<(SocketAddr, DialFailure)> {
         self.seeds.failures()
     }
 
@@ -504,13 +505,13 @@ impl Links {
 
     /// Gives datagrams that do not arrive directly to a member that is reached directly.
     fn go_around(&mut self, now: Instant) {
-        let mut detour = None;
+        let mut relay = None;
         for (handle, datagram) in self.driver.take_strays() {
             // Datagrams of one connection follow each other.
-            if detour.is_none_or(|(of, _)| of != handle) {
-                detour = Some((handle, self.detour(now, handle)));
+            if relay.is_none_or(|(of, _)| of != handle) {
+                relay = Some((handle, self.relay(now, handle)));
             }
-            if let Some((_, Some((peer, by, deaf)))) = detour {
+            if let Some((_, Some((peer, by, deaf)))) = relay {
                 self.carry(
                     by,
                     &Carried {
@@ -526,7 +527,7 @@ impl Links {
 
     /// The peer of a connection, the member that shall carry for it, and whether nothing comes
     /// directly.
-    fn detour(
+    fn relay(
         &mut self,
         now: Instant,
         handle: ConnectionHandle,
@@ -573,7 +574,7 @@ impl Links {
         }
     }
 
-    /// Passes on datagrams of others, and takes those that came by a detour. True: there is more.
+    /// Passes on datagrams of others, and takes those that came by a relay. True: there is more.
     fn read_carried(&mut self, now: Instant) -> bool {
         let (mut taken, mut ended) = (Vec::new(), Vec::new());
         for (peer, link) in self.up.iter_mut().filter(|(_, link)| link.carried.readable) {
@@ -780,11 +781,11 @@ impl Links {
             }
         }
         for at in 0..self.stages.len() {
-            if matches!(&self.stages[at], Some(Stage::Opening(_, until)) if *until <= now) {
+            if matches!(&self.stages[at], Some(LinkStage::Opening(_, until)) if *until <= now) {
                 self.fail(
                     now,
                     ConnectionHandle(at),
-                    Failure::Unreachable("no node answers".into()),
+                    DialFailure::Unreachable("no node answers".into()),
                     Close::Hello,
                 );
             }
@@ -797,7 +798,7 @@ impl Links {
             }
         });
         let ends = self.stages.iter().flatten().filter_map(|s| {
-            if let Stage::Opening(_, until) = s {
+            if let LinkStage::Opening(_, until) = s {
                 Some(*until)
             } else {
                 None
@@ -811,7 +812,7 @@ impl Links {
         self.due = dials.chain(ends).chain(seeds).min();
     }
 
-    /// Notes the peer of a connection. Between members, it may take a detour.
+    /// Notes the peer of a connection. Between members, it may take a relay.
     fn lead(&mut self, handle: ConnectionHandle, peer: MemberId) {
         if let Some(way) = self
             .driver
@@ -830,7 +831,7 @@ impl Links {
         if self.stages.len() <= handle.0 {
             self.stages.resize_with(handle.0 + 1, || None);
         }
-        self.stages[handle.0] = Some(Stage::Opening(Box::new(opening), until));
+        self.stages[handle.0] = Some(LinkStage::Opening(Box::new(opening), until));
         self.arm(until);
     }
 
@@ -839,8 +840,8 @@ impl Links {
             return;
         };
         let peer = match stage {
-            Stage::Up(peer) => Some(*peer),
-            Stage::Opening(..) => None,
+            LinkStage::Up(peer) => Some(*peer),
+            LinkStage::Opening(..) => None,
         };
         let link = peer
             .and_then(|peer| self.up.get_mut(&peer))
@@ -895,8 +896,8 @@ impl Links {
         else {
             return;
         };
-        let Some(Stage::Opening(mut opening, until)) =
-            slot.take_if(|s| matches!(s, Stage::Opening(..)))
+        let Some(LinkStage::Opening(mut opening, until)) =
+            slot.take_if(|s| matches!(s, LinkStage::Opening(..)))
         else {
             return;
         };
@@ -910,7 +911,7 @@ impl Links {
             &ours,
             |theirs| {
                 if theirs.id.is_client() {
-                    let most = clients_max.ok_or(Failure::Stranger)?;
+                    let most = clients_max.ok_or(DialFailure::Stranger)?;
                     // A former connection of the same client makes room.
                     let others = clients.filter(|(id, _)| **id != theirs.id).count();
                     let full = || {
@@ -922,19 +923,19 @@ impl Links {
                     return if others < most {
                         Ok(())
                     } else {
-                        Err(Failure::Hello(full()))
+                        Err(DialFailure::Hello(full()))
                     };
                 }
                 let known = peers
                     .get(&theirs.id)
                     .filter(|_| theirs.id < me)
-                    .ok_or(Failure::Stranger)?;
+                    .ok_or(DialFailure::Stranger)?;
                 name_fits(&known.name, theirs)
             },
             |id, theirs| {
                 met = Some(theirs.name.as_str().into());
                 let Some(id) = id else { return Ok(()) };
-                let known = peers.get(&id).ok_or(Failure::Stranger)?;
+                let known = peers.get(&id).ok_or(DialFailure::Stranger)?;
                 name_fits(&known.name, theirs)
             },
         );
@@ -954,10 +955,10 @@ impl Links {
         }
         self.driver.touch(handle);
         match result {
-            Ok(None) => self.stages[handle.0] = Some(Stage::Opening(opening, until)),
+            Ok(None) => self.stages[handle.0] = Some(LinkStage::Opening(opening, until)),
             Ok(Some(opened)) => self.enter(now, handle, opened),
             Err((failure, close)) => {
-                self.stages[handle.0] = Some(Stage::Opening(opening, until));
+                self.stages[handle.0] = Some(LinkStage::Opening(opening, until));
                 self.fail(now, handle, failure, close);
             }
         }
@@ -974,7 +975,7 @@ impl Links {
             lanes,
         }: OpenedLane,
     ) {
-        self.stages[handle.0] = Some(Stage::Up(peer));
+        self.stages[handle.0] = Some(LinkStage::Up(peer));
         // The authorities may have changed since the hello.
         if !self.identity.trusts(&evidence) {
             return self.close(now, handle, Close::Stranger, UNTRUSTED);
@@ -1029,8 +1030,8 @@ impl Links {
     }
 
     /// A connection did not open.
-    fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: Failure, close: Close) {
-        if let Some(Some(Stage::Opening(opening, _))) = self.stages.get(handle.0) {
+    fn fail(&mut self, now: Instant, handle: ConnectionHandle, failure: DialFailure, close: Close) {
+        if let Some(Some(LinkStage::Opening(opening, _))) = self.stages.get(handle.0) {
             let what = if opening.is_dialled() {
                 "cannot connect to the data port of"
             } else {
@@ -1055,8 +1056,8 @@ impl Links {
             return;
         };
         let (peer, lived) = match stage {
-            Stage::Opening(opening, _) => (opening.peer(), false),
-            Stage::Up(peer) => {
+            LinkStage::Opening(opening, _) => (opening.peer(), false),
+            LinkStage::Up(peer) => {
                 let Some(link) = self.up.remove(&peer) else {
                     return;
                 };
@@ -1089,20 +1090,20 @@ impl Links {
         }
     }
 
-    fn failed(&mut self, what: &str, address: SocketAddr, failure: &Failure) {
+    fn failed(&mut self, what: &str, address: SocketAddr, failure: &DialFailure) {
         #[cfg(test)]
         self.failures.push(failure.clone());
         match failure {
-            Failure::Stranger | Failure::Unreachable(_) => {
+            DialFailure::Stranger | DialFailure::Unreachable(_) => {
                 tracing::debug!(%address, "{what} {address}: {failure}")
             }
-            Failure::OtherSecret
-            | Failure::OtherTime
-            | Failure::Revoked
-            | Failure::OtherProtocol
-            | Failure::Hello(_)
-            | Failure::Refused(_)
-            | Failure::OutOfReach(_) => {
+            DialFailure::OtherSecret
+            | DialFailure::OtherTime
+            | DialFailure::Revoked
+            | DialFailure::OtherProtocol
+            | DialFailure::Hello(_)
+            | DialFailure::Refused(_)
+            | DialFailure::OutOfReach(_) => {
                 let text = format!("{what} {}: {failure}", address.ip());
                 if self.notices.due(&text) {
                     tracing::warn!("{text}");
@@ -1114,11 +1115,11 @@ impl Links {
 
 /// Certificates from files belong to nodes. A node must not pass for the member that another node
 /// is.
-fn name_fits(name: &str, theirs: &Hello) -> Result<(), Failure> {
+fn name_fits(name: &str, theirs: &Hello) -> Result<(), DialFailure> {
     if *name == *theirs.name {
         return Ok(());
     }
-    Err(Failure::Hello(format!(
+    Err(DialFailure::Hello(format!(
         "it says that it is member {}, which is called {name:?}, not {:?}",
         theirs.id, theirs.name
     )))

@@ -13,12 +13,14 @@
 //! send it again.
 
 use super::backoff::Backoff;
-use super::endpoint::{ADMISSION_TIMEOUT, Admission, Close, Endpoint, Failure, Purpose, UNTRUSTED};
+use super::endpoint::{
+    ADMISSION_TIMEOUT, Admission, Close, DialFailure, Endpoint, Purpose, UNTRUSTED,
+};
 use super::envelope::Envelope;
 use super::hello::{self, Hello, Stay};
 use super::identity::{Evidence, Identity};
 use super::traffic::Traffic;
-use crate::address::Reach;
+use crate::address::AddressFamilies;
 use crate::hooks::Hooks;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::codec;
@@ -104,20 +106,20 @@ pub enum PeerEvent {
         /// The address.
         address: SocketAddr,
         /// Why.
-        failure: Failure,
+        failure: DialFailure,
     },
     /// A process that is not one of us dialled us.
     TurnedAway {
         /// Its address.
         address: SocketAddr,
         /// Why.
-        failure: Failure,
+        failure: DialFailure,
     },
 }
 
 /// The control network of a node.
 #[derive(Debug)]
-pub struct Peers {
+pub struct ControlPeers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
     me: Cell<MemberId>,
@@ -144,7 +146,7 @@ pub struct Peers {
     tasks: RefCell<JoinSet<()>>,
 }
 
-/// Where the events of a [`Peers`] come out.
+/// Where the events of a [`ControlPeers`] come out.
 #[derive(Debug)]
 pub struct PeerEvents {
     datagrams: mpsc::Receiver<PeerEvent>,
@@ -196,7 +198,7 @@ struct PeerDial {
     pending: Vec<(Option<MemberId>, Bytes)>,
 }
 
-impl Peers {
+impl ControlPeers {
     /// Starts over a bound socket, which others reach at the address `advertised`. This process
     /// speaks levels up to this one. Call it within the control thread's `LocalSet`.
     ///
@@ -251,7 +253,7 @@ impl Peers {
 
     /// The families of addresses that its socket serves.
     #[must_use]
-    pub(crate) fn reach(&self) -> Reach {
+    pub(crate) fn reach(&self) -> AddressFamilies {
         self.endpoint.reach()
     }
 
@@ -422,7 +424,7 @@ impl Peers {
                 hello::greet(&connection, &self.identity, &self.hello(me)).await?;
             if me != self.me.get() {
                 Close::Done.on(&connection, "this process is another member now");
-                return Err(Failure::Unreachable(
+                return Err(DialFailure::Unreachable(
                     "this process became another member".into(),
                 ));
             }
@@ -497,10 +499,10 @@ impl Peers {
     async fn look_behind(
         &self,
         address: SocketAddr,
-    ) -> Result<Option<(MemberId, SocketAddr)>, Failure> {
+    ) -> Result<Option<(MemberId, SocketAddr)>, DialFailure> {
         let me = self.me.get();
         let endpoint = Endpoint::outgoing(address, self.identity.clone())
-            .map_err(|e| Failure::Unreachable(e.to_string()))?;
+            .map_err(|e| DialFailure::Unreachable(e.to_string()))?;
         let found = async {
             let connection = endpoint.dial(address).await?;
             hello::greet(&connection, &self.identity, &self.hello(me).passing()).await
@@ -603,9 +605,9 @@ impl Peers {
     }
 
     /// The name of a member must be the one in the table.
-    fn name_fits(&self, theirs: &Hello) -> Result<(), Failure> {
+    fn name_fits(&self, theirs: &Hello) -> Result<(), DialFailure> {
         match self.members.borrow().get(&theirs.id) {
-            Some((_, name)) if *name != theirs.name => Err(Failure::Hello(format!(
+            Some((_, name)) if *name != theirs.name => Err(DialFailure::Hello(format!(
                 "it says that it is member {}, which is called {name:?}, not {:?}",
                 theirs.id, theirs.name
             ))),

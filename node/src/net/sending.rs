@@ -5,7 +5,7 @@
 //! moment (`ENOBUFS`) would slow down a whole connection. So these are tried again at once.
 
 use super::endpoint::Purpose;
-use crate::seldom::{A_MINUTE, Seldom};
+use crate::log_limit::{A_MINUTE, LogLimit};
 use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -34,14 +34,14 @@ const NAMES: usize = NAMED.len() + 1;
 pub struct SendErrors {
     counts: [[AtomicU64; NAMES]; 2],
     /// A lock, because several threads send. It is held for moments, when a send has failed.
-    told: Mutex<Seldom>,
+    told: Mutex<LogLimit>,
 }
 
 impl Default for SendErrors {
     fn default() -> Self {
         Self {
             counts: Default::default(),
-            told: Mutex::new(Seldom::new(A_MINUTE)),
+            told: Mutex::new(LogLimit::new(A_MINUTE)),
         }
     }
 }

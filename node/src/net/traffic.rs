@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrafficKind {
     /// Pings and pongs.
-    Pulse,
+    Heartbeat,
     /// Proposals, acks, commits, pulls.
     Table,
     /// Chitchat.
@@ -20,7 +20,7 @@ pub enum TrafficKind {
 impl TrafficKind {
     /// Every kind, with its name in metrics.
     pub const ALL: [(Self, &'static str); 4] = [
-        (Self::Pulse, "pulse"),
+        (Self::Heartbeat, "heartbeat"),
         (Self::Table, "table"),
         (Self::Gossip, "gossip"),
         (Self::Other, "other"),
@@ -29,7 +29,7 @@ impl TrafficKind {
     fn of(envelope: &Envelope) -> Self {
         match envelope {
             Envelope::Gossip(_) => Self::Gossip,
-            Envelope::Agreement(Message::Ping(_) | Message::Pong(_)) => Self::Pulse,
+            Envelope::Agreement(Message::Ping(_) | Message::Pong(_)) => Self::Heartbeat,
             Envelope::Agreement(
                 Message::Propose(_)
                 | Message::Ack(_)

@@ -2,12 +2,11 @@
 
 #[cfg(feature = "http")]
 use crate::admin::Admin;
-use crate::advice::{self, Access, AdviceReach};
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
-use crate::config::value::{AssignmentName, EvictionPolicy, LossPolicy, Size, Span};
+use crate::config::value::{AssignmentName, DurationOption, EvictionPolicy, LossPolicy, Size};
 use crate::config::{Config, Defaults, Memory, MemoryConfig, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
@@ -20,10 +19,11 @@ use crate::http::{self, Credentials, ServerOptions, TokenFile};
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 #[cfg(any(feature = "http", feature = "resp"))]
-use crate::net::identity::ports::{PortSource, Ports, Wanted};
-use crate::net::identity::secret::Role as TrustRole;
+use crate::net::identity::ports::{PortCertificate, PortSource, Ports};
+use crate::net::identity::secret::SecretRole as TrustRole;
 use crate::node::sockets::NodeSockets;
 use crate::node::{Node, NodeDriver, NodeParts, Threads};
+use crate::remedy::{self, HttpAccess, RemedyScope};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::{Seeds, Timing};
 use doyen_gossip::{AgreementConfig, SigningSeed};
@@ -121,8 +121,8 @@ impl Builder {
         self
     }
 
-    /// The secret that all nodes share: the content of a file of `doyen secret new`, 32 bytes as hex
-    /// or base64, or a phrase of at least 16 bytes. Without one, a node stays on loopback.
+    /// The secret that all nodes share: the content of a file of `doyen secret new`, 32 bytes as
+    /// hex or base64, or a phrase of at least 16 bytes. Without one, a node stays on loopback.
     ///
     /// A node needs the member's secret. A client takes the client's, which opens data and nothing
     /// else, or the member's. From a phrase, the start derives a key with argon2id: that takes 64
@@ -386,7 +386,7 @@ impl Builder {
 
     /// How long `shutdown` waits until other members hold what this node held; 25 s by default.
     pub fn leave_timeout(mut self, timeout: Duration) -> Self {
-        self.options.leave_timeout = Some(Span(timeout));
+        self.options.leave_timeout = Some(DurationOption(timeout));
         self
     }
 
@@ -488,7 +488,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     // Before anything is started: its files may be wrong.
     #[cfg(feature = "http")]
     let http_tls = http_tls(&config, &identity, &addresses)?;
-    let doors = doors(
+    let fronts = fronts(
         &config,
         &identity,
         &addresses,
@@ -508,7 +508,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     };
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
-        data::start(data_options, doors, shared.clone(), upcall).map_err(|e| system(&e))?;
+        data::start(data_options, fronts, shared.clone(), upcall).map_err(|e| system(&e))?;
     let control_options = ControlOptions {
         agreement: agreement(&config, me, &name, &addresses, timing),
         identity: identity.clone(),
@@ -636,7 +636,7 @@ fn agreement(
         default_keyspace: config.first.keyspace.clone(),
         timing,
         drained: false,
-        explain: advice::explain(AdviceReach {
+        explain: remedy::explain(RemedyScope {
             http: addresses.http,
             access: access(config),
         }),
@@ -693,7 +693,7 @@ fn port_tls(
         }
     };
     let client_ca = client_ca.as_ref().map(|path| named(files[2], path));
-    let wanted = Wanted {
+    let wanted = PortCertificate {
         port,
         source,
         client_ca,
@@ -742,52 +742,54 @@ fn hosts(config: &Config) -> impl Iterator<Item = String> {
     given.chain(config.name.clone()).chain(machine_name())
 }
 
-/// The front door of the data threads: RESP, at these ports.
+/// The front end of the data threads: RESP, at these ports.
 #[cfg(feature = "resp")]
-fn doors(
+fn fronts(
     config: &Config,
     identity: &Identity,
     addresses: &Addresses,
     plain: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
-) -> Result<Vec<crate::resp::door::RespOpener>, Error> {
+) -> Result<Vec<crate::resp::front_end::RespOpener>, Error> {
     let users = config.resp.acl_file.as_deref().map(|path| {
         let users = crate::resp::acl::file::load(path).map_err(crate::config::ConfigError)?;
         Ok::<_, Error>((path.to_owned(), users))
     });
-    Ok(crate::resp::door::doors(crate::resp::door::RespOptions {
-        plain,
-        cluster,
-        tls: port_tls(
-            "resp",
-            config.resp.tls.as_ref(),
-            ["--resp-tls-cert", "--resp-tls-key", "--resp-tls-client-ca"],
-            config,
-            identity,
-            addresses,
-        )?,
-        password: config.resp.password.clone(),
-        users: users.transpose()?,
-        auth_timeout: config.resp.auth_timeout,
-        idle_timeout: config.resp.idle_timeout,
-        tcp_keepalive: config.resp.tcp_keepalive,
-        key_events: config.resp.key_events,
-        strict_transactions: config.resp.strict_transactions,
-        connections_max: config.resp.connections_max,
-        memory_bytes_max: config.memory.bytes_max(),
-    }))
+    Ok(crate::resp::front_end::fronts(
+        crate::resp::front_end::RespOptions {
+            plain,
+            cluster,
+            tls: port_tls(
+                "resp",
+                config.resp.tls.as_ref(),
+                ["--resp-tls-cert", "--resp-tls-key", "--resp-tls-client-ca"],
+                config,
+                identity,
+                addresses,
+            )?,
+            password: config.resp.password.clone(),
+            users: users.transpose()?,
+            auth_timeout: config.resp.auth_timeout,
+            idle_timeout: config.resp.idle_timeout,
+            tcp_keepalive: config.resp.tcp_keepalive,
+            key_events: config.resp.key_events,
+            strict_transactions: config.resp.strict_transactions,
+            connections_max: config.resp.connections_max,
+            memory_bytes_max: config.memory.bytes_max(),
+        },
+    ))
 }
 
-/// This build has no front door: only the library and other members use the data threads.
+/// This build has no front end: only the library and other members use the data threads.
 #[cfg(not(feature = "resp"))]
-fn doors(
+fn fronts(
     _: &Config,
     _: &Identity,
     _: &Addresses,
     _: Option<TcpListener>,
     cluster: Vec<Option<TcpListener>>,
-) -> Result<Vec<crate::data::door::NoDoor>, Error> {
-    Ok(vec![crate::data::door::NoDoor; cluster.len()])
+) -> Result<Vec<crate::data::front_end::NoFrontEnd>, Error> {
+    Ok(vec![crate::data::front_end::NoFrontEnd; cluster.len()])
 }
 
 /// The lease must be the same at every node, so it cannot be chosen. The time until silence counts
@@ -826,12 +828,12 @@ fn is_open(config: &Config) -> bool {
 }
 
 /// What this node requires of a command before it changes something.
-fn access(config: &Config) -> Access {
+fn access(config: &Config) -> HttpAccess {
     match config.trust {
-        _ if config.http.token_file.is_some() => Access::Token,
-        Trust::Secret { .. } => Access::Secret,
-        _ if is_open(config) => Access::Open,
-        Trust::Loopback | Trust::Pem(_) => Access::Nothing,
+        _ if config.http.token_file.is_some() => HttpAccess::Token,
+        Trust::Secret { .. } => HttpAccess::Secret,
+        _ if is_open(config) => HttpAccess::Open,
+        Trust::Loopback | Trust::Pem(_) => HttpAccess::Nothing,
     }
 }
 

@@ -10,18 +10,18 @@
 
 use super::builder::identity_of;
 use super::{LOOK, Node, NodeDriver, NodeInner, NodeParts, Threads};
-use crate::address::Reach;
+use crate::address::AddressFamilies;
 use crate::config::{ClientConfig, Options, Trust};
 use crate::control::seeds::{self, Choice, Resolved};
 use crate::control::shared::Shared;
 use crate::control::{ControlHandle, Upcall};
-use crate::data::door::NoDoor;
+use crate::data::front_end::NoFrontEnd;
 use crate::data::{self, DataHandle, DataOptions};
 use crate::error::Error;
 use crate::hooks::Hooks;
-use crate::net::endpoint::Failure;
+use crate::net::endpoint::DialFailure;
 use crate::net::identity::Identity;
-use crate::net::identity::secret::Role;
+use crate::net::identity::secret::SecretRole;
 use doyen_engine::Limits;
 use doyen_gossip::Time;
 use doyen_placement::level::LEVELS;
@@ -69,7 +69,7 @@ pub(super) async fn start(
     let socket = open().map_err(|e| system(&e))?;
     let address = socket.local_addr().map_err(|e| system(&e))?;
     let choice = Choice {
-        reach: Reach::of(address),
+        reach: AddressFamilies::of(address),
         own: None,
     };
     let resolving = tokio::time::timeout_at(until, seeds::resolve(&told.seeds, choice)).await;
@@ -114,7 +114,7 @@ fn assemble(
     hooks: Hooks,
 ) -> Result<Node, Error> {
     let name = told.name;
-    let identity = identity_of(&told.trust, Role::Client, &name)?;
+    let identity = identity_of(&told.trust, SecretRole::Client, &name)?;
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let shared = Arc::new(Shared::new(MemberId::of_client(rand::random())));
     let options = DataOptions {
@@ -132,7 +132,7 @@ fn assemble(
     shared.extend_lease(Time(u64::MAX));
     let (upcall, upcalls) = mpsc::channel(1);
     let (thread, data) =
-        data::start(options, vec![NoDoor], shared.clone(), upcall).map_err(|e| system(&e))?;
+        data::start(options, vec![NoFrontEnd], shared.clone(), upcall).map_err(|e| system(&e))?;
     let (fatal, fatal_out) = watch::channel(None);
     let is_name = |seed: &String| seed.parse::<SocketAddr>().is_err();
     let names = told.seeds.iter().any(is_name).then_some(told.seeds);
@@ -237,7 +237,7 @@ async fn wait(
 }
 
 /// Why each seed does not help.
-fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
+fn reasons(refusals: &[(SocketAddr, DialFailure)], resolved: &Resolved) -> String {
     let tried = resolved.addresses.iter().map(|seed| {
         let why = refusals
             .iter()
@@ -255,23 +255,23 @@ fn reasons(refusals: &[(SocketAddr, Failure)], resolved: &Resolved) -> String {
     tried.chain(unresolved).collect::<Vec<_>>().join("; ")
 }
 
-fn reason(failure: &Failure) -> String {
+fn reason(failure: &DialFailure) -> String {
     match failure {
-        Failure::OtherSecret => {
+        DialFailure::OtherSecret => {
             "the node and this client do not trust each other: give the client the client's file \
              of the nodes' secret, or a valid certificate of their authority"
                 .into()
         }
-        Failure::Stranger => "the node is not a member of a cluster yet".into(),
-        Failure::Unreachable(why) => {
+        DialFailure::Stranger => "the node is not a member of a cluster yet".into(),
+        DialFailure::Unreachable(why) => {
             format!("{why}: give the data address (--data, by default port 7401) of a running node")
         }
-        Failure::OtherProtocol
-        | Failure::OtherTime
-        | Failure::Revoked
-        | Failure::Hello(_)
-        | Failure::Refused(_)
-        | Failure::OutOfReach(_) => failure.to_string(),
+        DialFailure::OtherProtocol
+        | DialFailure::OtherTime
+        | DialFailure::Revoked
+        | DialFailure::Hello(_)
+        | DialFailure::Refused(_)
+        | DialFailure::OutOfReach(_) => failure.to_string(),
     }
 }
 

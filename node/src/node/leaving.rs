@@ -11,7 +11,7 @@ use super::NodeInner;
 #[cfg(feature = "http")]
 use super::Threads;
 use crate::error::Error;
-use doyen_placement::planner::{self, Pace};
+use doyen_placement::planner::{self, HandOverUrgency};
 use doyen_placement::{MemberId, MemberState, Partition, Table};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -158,7 +158,10 @@ impl NodeInner {
         let end = Instant::now() + self.leave_timeout + OVERTIME_MAX;
         let left = |limit: Duration| limit.min(end.saturating_duration_since(Instant::now()));
         let within = |limit, pace| tokio::time::timeout(limit, self.control.hand_over(pace));
-        let departure = if matches!(within(self.leave_timeout, Pace::Repair).await, Ok(Ok(()))) {
+        let departure = if matches!(
+            within(self.leave_timeout, HandOverUrgency::Repair).await,
+            Ok(Ok(()))
+        ) {
             // Copies of empty partitions are no loss.
             let keys = if self.table_says(planner::holds_anything) {
                 self.data.stats().await.shard.keys
@@ -170,7 +173,7 @@ impl NodeInner {
                 _ if self.table_says(|table, _| table.always_alone()) => Departure::Alone,
                 keys => Departure::Last { keys },
             }
-        } else if matches!(within(HASTE_MAX, Pace::AtOnce).await, Ok(Ok(())))
+        } else if matches!(within(HASTE_MAX, HandOverUrgency::AtOnce).await, Ok(Ok(())))
             && !self.table_says(planner::holds_anything)
         {
             Departure::Unrepaired

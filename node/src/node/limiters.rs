@@ -12,12 +12,12 @@ use std::time::Duration;
 
 /// How a limiter limits, with the numbers that it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rule {
+pub(crate) enum LimiterRule {
     Bucket(TokenBucket, [u64; 3]),
     Window(SlidingWindow, [u64; 2]),
 }
 
-impl Rule {
+impl LimiterRule {
     /// The key that a limiter of this rule counts under.
     pub(crate) fn key<Q: Serialize + ?Sized>(&self, name: &str, key: &Q) -> Result<Bytes, Error> {
         match self {
@@ -38,7 +38,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for LimiterRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let time = |ms: &u64| Duration::from_millis(*ms);
         match self {
@@ -52,12 +52,16 @@ impl fmt::Display for Rule {
 
 /// The limiters that this process has open, by keyspace and name. A lock that is held for moments.
 #[derive(Debug, Default)]
-pub(crate) struct Limiters(Mutex<BTreeMap<(String, String), Weak<Rule>>>);
+pub(crate) struct Limiters(Mutex<BTreeMap<(String, String), Weak<LimiterRule>>>);
 
 impl Limiters {
     /// # Errors
     /// A limiter of this name is open with other numbers.
-    pub(crate) fn open(&self, place: (String, String), rule: Rule) -> Result<Arc<Rule>, Error> {
+    pub(crate) fn open(
+        &self,
+        place: (String, String),
+        rule: LimiterRule,
+    ) -> Result<Arc<LimiterRule>, Error> {
         // Each change of it is one step.
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, open| open.strong_count() > 0);

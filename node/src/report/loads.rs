@@ -170,7 +170,7 @@ impl Placement {
 mod tests {
     use super::*;
     use crate::config::{Defaults, Options};
-    use doyen_placement::access::{Access, AccessToken, AccessUser, Grant, TokenRole};
+    use doyen_placement::access::{AccessSettings, AccessToken, AccessUser, TokenGrant, TokenRole};
     use doyen_placement::{Addresses, ClusterId, MapId, Member, OrderKey, planner};
     use std::sync::Arc;
 
@@ -193,14 +193,14 @@ mod tests {
         // Users, tokens and the order key stay where they are.
         let mut secretive = table.clone();
         secretive.order_key = OrderKey(0x5ec7e7_5ec7e7);
-        secretive.access = Arc::new(Access {
+        secretive.access = Arc::new(AccessSettings {
             users: vec![AccessUser {
                 name: (*b"app").into(),
                 rules: (*b"on #5ec7e7").into(),
             }],
             tokens: vec![AccessToken {
                 name: "prometheus".into(),
-                grant: Grant {
+                grant: TokenGrant {
                     role: TokenRole::Read,
                     sha256: [77; 32],
                     made: 1,

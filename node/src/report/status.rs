@@ -1,15 +1,15 @@
 //! The status of a cluster, for people and programs: `doyen status`, `GET /status` and the demo
 //! print it.
 
-use crate::advice;
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
 use crate::control::ClusterStatus;
+use crate::remedy;
 use crate::report::moves::BalanceReport;
 use crate::report::table::name;
 use doyen_gossip::agreement::{Half, OtherCluster, Split, Status};
 use doyen_placement::planner::{self, Unmet};
 use doyen_placement::quorum;
-use doyen_placement::table::annex::{Departure, Gone};
+use doyen_placement::table::annex::{Gone, GoneMember};
 use doyen_placement::{
     Keyspace, MemberId, MemberState, Mode, Partition, PartitionRef, ReplicaState, Role, Table, Tags,
 };
@@ -89,7 +89,8 @@ pub struct ClusterReport {
     pub balancing: String,
 }
 
-/// Another half of the same cluster ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
+/// Another half of the same cluster
+/// ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
 ///
 /// Example: [`ClusterReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,7 +115,7 @@ impl SplitReport {
             address: split.address,
             stopped: split.is_stopped(),
             ready: split.half == Half::Serves,
-            text: advice::split_text(split),
+            text: remedy::split_text(split),
         }
     }
 }
@@ -463,7 +464,7 @@ impl ClusterReport {
             .installed
             .is_some_and(|name| (name.term, name.version) == (table.term, table.version));
         // If few of many members vote, the death of a few stops the cluster.
-        let settled = planner::elders(table) == table.voters;
+        let settled = planner::choose_voters(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
         let safe = [
@@ -545,8 +546,8 @@ fn gone(gone: &Gone, cluster: &ClusterStatus) -> GoneReport {
     GoneReport {
         name: gone.name.clone(),
         why: match gone.why {
-            Departure::Left => "left",
-            Departure::Silent => "silent",
+            GoneMember::Left => "left",
+            GoneMember::Silent => "silent",
         }
         .into(),
         seconds: counted.map_or(0, |counted| counted.known.as_secs()),

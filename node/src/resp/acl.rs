@@ -28,7 +28,7 @@ pub(crate) const DEFAULT: &[u8] = b"default";
 
 /// Why a rule is refused, in Redis's words where Redis has some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum AclRuleError {
     /// It is no rule.
     #[error("Syntax error")]
     Syntax,

@@ -37,7 +37,7 @@ const PERMIT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Shared by the connections of one data thread.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct ClientBudget {
     /// The limit on the input of all connections together, and also on their answers.
     share: usize,
     /// The limit on input and answers together, as far as memory has room for them now.
@@ -82,7 +82,7 @@ pub(crate) enum BudgetRoom {
     Never(Failure),
 }
 
-impl Budget {
+impl ClientBudget {
     /// The budget of one of `threads` data threads.
     pub(crate) fn new(
         limits: &Limits,
@@ -355,7 +355,7 @@ fn enlist(list: &RefCell<Vec<usize>>, at: usize) {
 }
 
 #[cfg(test)]
-impl Budget {
+impl ClientBudget {
     /// Bytes of answers, and how many of them are only expected.
     pub(crate) fn answers(&self) -> (usize, usize) {
         (self.answers.get(), self.expected.get())
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn one_at_a_time_reads_beyond_the_share_and_small_commands_always_pass() {
-        let budget = Budget::small();
+        let budget = ClientBudget::small();
         let may_read = |id: u64, held| budget.may_read(Time::ZERO, (id, id as usize), false, held);
         assert!(may_read(1, 8 << 20));
         budget.count_input(1, 0, 16 << 20);
@@ -408,7 +408,7 @@ mod tests {
     /// Together they held many times the share.
     #[test]
     fn a_command_that_is_not_answered_yet_lets_no_other_go_beyond_the_share() {
-        let (budget, large) = (Budget::small(), 1 << 20);
+        let (budget, large) = (ClientBudget::small(), 1 << 20);
         let may_read = |now: u64, id: u64| {
             budget.may_read(Time(now * 1_000_000_000), (id, id as usize), false, large)
         };
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn copies_beyond_twice_the_share_are_refused() {
-        let budget = Budget::small();
+        let budget = ClientBudget::small();
         budget.count_answers(0, 16 << 20);
         assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
         budget.count_answers(16 << 20, 0);
@@ -454,7 +454,7 @@ mod tests {
     /// asked for nearly the limit. It was told that others held the room.
     #[test]
     fn a_command_is_not_refused_for_what_its_client_is_about_to_take() {
-        let (budget, large, tail) = (Budget::small(), 1 << 20, 64 << 10);
+        let (budget, large, tail) = (ClientBudget::small(), 1 << 20, 64 << 10);
         let ask = |own: usize, tail: usize| budget.room_to_ask((1, 1), (own, own + tail), large);
         budget.count_answers(0, 31 * large + tail);
         assert_eq!(ask(31 * large, tail), BudgetRoom::Later);
@@ -466,8 +466,8 @@ mod tests {
 
     #[test]
     fn one_command_at_a_time_asks_beyond_the_share() {
-        let (budget, large) = (Budget::small(), 1 << 20);
-        let told = |budget: &Budget| {
+        let (budget, large) = (ClientBudget::small(), 1 << 20);
+        let told = |budget: &ClientBudget| {
             let mut ready = Vec::new();
             budget.ready().append_to(&mut ready);
             ready

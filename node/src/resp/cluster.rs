@@ -6,7 +6,7 @@
 use super::RespContext;
 use super::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
-use doyen_engine::Threads;
+use doyen_engine::MemberThreads;
 use doyen_engine::command::ErrorText;
 use doyen_gossip::agreement::View;
 use doyen_placement::hash::SLOTS;
@@ -179,7 +179,7 @@ pub fn backups_least(view: Option<&View>, keyspace: KeyspaceId) -> i64 {
 
 /// Slots from..=to of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct SlotRun {
     from: u16,
     to: u16,
     owner: MemberId,
@@ -198,8 +198,8 @@ struct SeenTable<'a> {
 /// with holes.
 ///
 /// Slots of a member without a cluster-aware port that clients reach (an embedded node, or a port
-/// on the loopback of another machine), and slots without a partition, are shown as the answering node's own. It forwards commands for the former, and
-/// answers `CLUSTERDOWN` for the latter.
+/// on the loopback of another machine), and slots without a partition, are shown as the answering
+/// node's own. It forwards commands for the former, and answers `CLUSTERDOWN` for the latter.
 ///
 /// Backups are not shown, because they serve nothing here. Clients such as redis-py give a node one
 /// role: a node that leads some slots and backs up others would be taken for a replica, and left
@@ -210,7 +210,7 @@ struct SlotMap<'a> {
     me: MemberId,
     nodes: Vec<SeenTable<'a>>,
     /// In order, without gaps, and neighbours of one node merged.
-    runs: Vec<Run>,
+    runs: Vec<SlotRun>,
     /// The same by node.
     slots: BTreeMap<MemberId, Vec<(u16, u16)>>,
 }
@@ -247,12 +247,12 @@ impl<'a> SlotMap<'a> {
             own.id
         };
         let reached: BTreeSet<MemberId> = nodes.iter().map(|n| n.thread).collect();
-        let owners = Threads::of(&[&view.installed]);
-        let mut led: Vec<Run> = Vec::with_capacity(keyspace.partitions.len());
+        let owners = MemberThreads::of(&[&view.installed]);
+        let mut led: Vec<SlotRun> = Vec::with_capacity(keyspace.partitions.len());
         for partition in &keyspace.partitions {
             let (from, to) = keyspace.slots_of(partition.id).into_inner();
             let primary = owners.peer_of(partition.primary(), partition.id);
-            led.push(Run {
+            led.push(SlotRun {
                 from,
                 to,
                 owner: if reached.contains(&primary) {
@@ -404,15 +404,15 @@ impl<'a> SlotMap<'a> {
 }
 
 /// All slots in order: the slots that are led, and the others as slots of `rest`.
-fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn covering(led: &[SlotRun], rest: MemberId) -> Vec<SlotRun> {
+    let mut runs: Vec<SlotRun> = Vec::new();
     let mut push = |from: u32, to: u32, owner| {
         let (Ok(from), Ok(to)) = (u16::try_from(from), u16::try_from(to)) else {
             return;
         };
         match runs.last_mut() {
             Some(last) if last.owner == owner => last.to = to,
-            _ => runs.push(Run { from, to, owner }),
+            _ => runs.push(SlotRun { from, to, owner }),
         }
     };
     // The first slot that has no node yet.
@@ -435,7 +435,7 @@ fn covering(led: &[Run], rest: MemberId) -> Vec<Run> {
 
 /// The questions by which clients learn which node has which slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Topology {
+pub enum SlotTopology {
     /// `CLUSTER SLOTS`
     Slots,
     /// `CLUSTER SHARDS`
@@ -463,7 +463,7 @@ impl TopologyCache {
         &mut self,
         view: Option<&View>,
         me: MemberId,
-        asked: Topology,
+        asked: SlotTopology,
         protocol: Protocol,
     ) -> Bytes {
         let of = view.map(|v| {
@@ -486,9 +486,9 @@ impl TopologyCache {
             let mut encoder = Encoder::new(&mut bytes, protocol);
             match (SlotMap::of(view, me), asked) {
                 (None, _) => encoder.error(NOT_YET),
-                (Some(map), Topology::Slots) => map.encode_slots(&mut encoder, protocol),
-                (Some(map), Topology::Shards) => map.encode_shards(&mut encoder),
-                (Some(map), Topology::Nodes) => encoder.text(&map.lines()),
+                (Some(map), SlotTopology::Slots) => map.encode_slots(&mut encoder, protocol),
+                (Some(map), SlotTopology::Shards) => map.encode_shards(&mut encoder),
+                (Some(map), SlotTopology::Nodes) => encoder.text(&map.lines()),
             }
             bytes.freeze()
         })
@@ -637,7 +637,7 @@ mod tests {
         }
     }
 
-    fn answer(view: Option<&View>, asked: Topology) -> String {
+    fn answer(view: Option<&View>, asked: SlotTopology) -> String {
         String::from_utf8(
             TopologyCache::default()
                 .answer(view, ME, asked, Protocol::Resp2)
@@ -723,9 +723,9 @@ mod tests {
                 "{shown} {other}"
             );
             assert_eq!(theirs(&view), None, "{shown} forwards");
-            let nodes = answer(Some(&view), Topology::Nodes);
+            let nodes = answer(Some(&view), SlotTopology::Nodes);
             assert_eq!(nodes.matches("master").count(), 1, "{nodes}");
-            let shards = answer(Some(&view), Topology::Shards);
+            let shards = answer(Some(&view), SlotTopology::Shards);
             assert!(shards.starts_with("*1\r\n"), "{shards}");
         }
         // On one machine, all of them are reached.
@@ -748,7 +748,7 @@ mod tests {
 
     #[test]
     fn slots_without_a_primary_go_to_the_answering_node_and_neighbours_are_merged() {
-        let run = |from, to, owner| Run { from, to, owner };
+        let run = |from, to, owner| SlotRun { from, to, owner };
         assert_eq!(covering(&[], ME), [run(0, 16383, ME)]);
         let led = [
             run(10, 19, OTHER),
@@ -774,7 +774,11 @@ mod tests {
     #[test]
     fn before_slots_are_assigned_clients_are_told_to_try_again() {
         let mut stranger = view(vec![member(OTHER, at("10.0.0.2:7380"))]);
-        for asked in [Topology::Slots, Topology::Shards, Topology::Nodes] {
+        for asked in [
+            SlotTopology::Slots,
+            SlotTopology::Shards,
+            SlotTopology::Nodes,
+        ] {
             assert!(answer(None, asked).starts_with("-LOADING "));
             assert!(
                 answer(Some(&stranger), asked).starts_with("-LOADING "),
@@ -785,21 +789,21 @@ mod tests {
         table.members = vec![member(ME, at("10.0.0.1:7380")).into()];
         table.keyspaces[0].partitions = Default::default();
         stranger.installed = Arc::new(table);
-        assert!(answer(Some(&stranger), Topology::Slots).starts_with("-LOADING "));
+        assert!(answer(Some(&stranger), SlotTopology::Slots).starts_with("-LOADING "));
     }
 
     #[test]
     fn answers_are_kept_until_the_table_changes() {
         let mut answers = TopologyCache::default();
         let one = view(vec![member(ME, at("10.0.0.1:7380"))]);
-        let first = answers.answer(Some(&one), ME, Topology::Slots, Protocol::Resp2);
+        let first = answers.answer(Some(&one), ME, SlotTopology::Slots, Protocol::Resp2);
         assert_eq!(
             first.as_ptr(),
             answers
-                .answer(Some(&one), ME, Topology::Slots, Protocol::Resp2)
+                .answer(Some(&one), ME, SlotTopology::Slots, Protocol::Resp2)
                 .as_ptr()
         );
-        let resp3 = answers.answer(Some(&one), ME, Topology::Slots, Protocol::Resp3);
+        let resp3 = answers.answer(Some(&one), ME, SlotTopology::Slots, Protocol::Resp3);
         assert!(first.ends_with(b"*0\r\n") && resp3.ends_with(b"%0\r\n"));
         let mut table = (*one.installed).clone();
         table.version = Version(table.version.0 + 1);
@@ -808,7 +812,7 @@ mod tests {
             installed: Arc::new(table),
             ..one
         };
-        let moved = answers.answer(Some(&other), ME, Topology::Slots, Protocol::Resp2);
+        let moved = answers.answer(Some(&other), ME, SlotTopology::Slots, Protocol::Resp2);
         assert!(String::from_utf8_lossy(&moved).contains("10.0.0.3"));
     }
 
@@ -833,10 +837,10 @@ mod tests {
             Some("2001:db8::2:7380")
         );
         assert!(
-            answer(Some(&view), Topology::Nodes)
+            answer(Some(&view), SlotTopology::Nodes)
                 .contains(" 2001:db8::1:7380@7400 myself,master - 0 0 ")
         );
-        for asked in [Topology::Slots, Topology::Shards] {
+        for asked in [SlotTopology::Slots, SlotTopology::Shards] {
             let text = answer(Some(&view), asked);
             assert!(
                 text.contains("\r\n2001:db8::1\r\n") && !text.contains('['),
@@ -854,7 +858,7 @@ mod tests {
             resp_cluster: Some(7381),
         }];
         let view = view(vec![member(ME, at("10.0.0.1:7380")), named]);
-        let slots = answer(Some(&view), Topology::Slots);
+        let slots = answer(Some(&view), SlotTopology::Slots);
         assert!(
             slots.contains("*4\r\n$19\r\nredis-2.example.com\r\n:7381\r\n$40\r\n"),
             "{slots}"
@@ -863,13 +867,13 @@ mod tests {
             slots.contains("*2\r\n$2\r\nip\r\n$8\r\n10.0.0.2\r\n"),
             "{slots}"
         );
-        let shards = answer(Some(&view), Topology::Shards);
+        let shards = answer(Some(&view), SlotTopology::Shards);
         assert!(
             shards.contains("$8\r\nhostname\r\n$19\r\nredis-2.example.com\r\n")
                 && shards.contains("$2\r\nip\r\n$8\r\n10.0.0.2\r\n")
         );
         assert!(
-            answer(Some(&view), Topology::Nodes)
+            answer(Some(&view), SlotTopology::Nodes)
                 .contains(" 10.0.0.2:7381@7400,redis-2.example.com master - ")
         );
         let keyspace = keyspace(Some(&view)).expect("assigned");

@@ -12,23 +12,24 @@ mod server;
 pub mod table;
 mod transactions;
 
-use super::cluster::Topology;
+use super::cluster::SlotTopology;
 use super::frame::Args;
 use super::pubsub::ChannelKind;
 use super::session::client::{Chosen, Lib, Mute};
 use super::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::command::{
-    self as data, Arguments, Call, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is, wrong_arity,
+    self as data, Arguments, CommandCall, ErrorText, NOT_AN_INTEGER, SYNTAX, container, is,
+    wrong_arity,
 };
 use doyen_engine::op::{self, RangeQuery};
-use table::{Access, COMMANDS, Description, NO_KEYS, Parse, Spec, command};
+use table::{Access, COMMANDS, NO_KEYS, Parse, RespDescription, RespSpec, command};
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Request {
+pub enum RespRequest {
     /// A command on data: an operation on one key, or one on each of several.
-    Data(data::Request),
+    Data(data::ParsedRequest),
     /// An operation on all partitions.
     All(All),
     /// Number of in-sync backups.
@@ -186,7 +187,7 @@ pub enum ClientCommand {
 #[allow(missing_docs)] // Each is named after its command.
 pub enum ClusterCommand {
     /// `SLOTS`, `SHARDS`, `NODES`.
-    Topology(Topology),
+    Topology(SlotTopology),
     Info,
     MyId,
     MyShardId,
@@ -291,7 +292,7 @@ pub enum Acl {
 ///
 /// # Errors
 /// Redis's texts for an unknown command and for a wrong number of arguments.
-pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
+pub fn find(args: Args<'_>) -> Result<&'static RespSpec, ErrorText> {
     COMMANDS
         .find(&args)
         .map_err(|why| unsupported(args).unwrap_or(why))
@@ -302,20 +303,20 @@ pub fn find(args: Args<'_>) -> Result<&'static Spec, ErrorText> {
 ///
 /// # Errors
 /// Redis's texts.
-pub fn parse(spec: &Spec, args: &dyn Arguments, unix_ms: u64) -> Parsed {
-    let call = Call {
+pub fn parse(spec: &RespSpec, args: &dyn Arguments, unix_ms: u64) -> ParsedCommand {
+    let call = CommandCall {
         name: spec.name,
         args,
         unix_ms,
     };
     match spec.parse {
-        Parse::Data(parse) => parse(call).map(Request::Data),
+        Parse::Data(parse) => parse(call).map(RespRequest::Data),
         Parse::Own(parse) => parse(call),
     }
 }
 
 /// What a description makes of a command.
-pub type Parsed = Result<Request, ErrorText>;
+pub type ParsedCommand = Result<RespRequest, ErrorText>;
 
 /// `HELP` of a container.
 /// What many commands are allowed besides, in words: see [`data::command`].
@@ -334,30 +335,30 @@ const fn on_connection(
 }
 
 /// Describes the `HELP` of a container.
-const fn help_of(name: &'static str, since: &'static str, group: &'static str) -> Description {
+const fn help_of(name: &'static str, since: &'static str, group: &'static str) -> RespDescription {
     command(name, since, 2, group, "loading stale")
         .about("Show helpful text about the different subcommands")
         .parse(|c| server(ServerCommand::Help(c.container().unwrap_or_default())))
 }
 
-const fn constant(answer: Constant) -> Parsed {
-    Ok(Request::Constant(answer))
+const fn constant(answer: Constant) -> ParsedCommand {
+    Ok(RespRequest::Constant(answer))
 }
 
-const fn connection(command: ConnectionCommand) -> Parsed {
-    Ok(Request::Connection(command))
+const fn connection(command: ConnectionCommand) -> ParsedCommand {
+    Ok(RespRequest::Connection(command))
 }
 
-const fn client(command: ClientCommand) -> Parsed {
-    Ok(Request::Client(command))
+const fn client(command: ClientCommand) -> ParsedCommand {
+    Ok(RespRequest::Client(command))
 }
 
-const fn server(command: ServerCommand) -> Parsed {
-    Ok(Request::Server(command))
+const fn server(command: ServerCommand) -> ParsedCommand {
+    Ok(RespRequest::Server(command))
 }
 
 /// The arguments from this place on, if they are not too many.
-fn names(c: Call<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
+fn names(c: CommandCall<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
     if c.args.len() - from > NAMES_MAX {
         return Err(TOO_MANY_NAMES.into());
     }
@@ -412,7 +413,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
-    fn ask(line: &str) -> Result<Request, String> {
+    fn ask(line: &str) -> Result<RespRequest, String> {
         let mut parser = Parser::new(1 << 20);
         let bytes = Bytes::from(format!("{line}\r\n"));
         parser.parse(&bytes, true, 1).1.unwrap();

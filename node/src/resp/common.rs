@@ -1,4 +1,4 @@
-//! What the RESP doors of one node share: the number of clients, the settings that clients may
+//! What the RESP front ends of one node share: the number of clients, the settings that clients may
 //! change, and the questions that one data thread asks the others for a client that asks about the
 //! whole node.
 //!
@@ -15,21 +15,21 @@ use super::settings::RespSettings;
 use super::slowlog::Slow;
 use super::spill::Spill;
 use super::totals::ThreadCounts;
-use crate::guesses::Guesses;
 use crate::key_events::KeyEvents;
+use crate::login_throttle::LoginThrottle;
 use bytes::Bytes;
-use doyen_placement::access::Access;
+use doyen_placement::access::AccessSettings;
 use mio::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Shared by the RESP doors of all data threads of a node.
+/// Shared by the RESP front ends of all data threads of a node.
 #[derive(Debug)]
 pub(crate) struct Common {
     /// The present clients of each thread.
-    seats: Vec<Seats>,
+    seats: Vec<ClientSeats>,
     connection_last: AtomicU64,
     slow_last: AtomicU64,
     memory_bytes_max: usize,
@@ -49,7 +49,7 @@ pub(crate) struct Common {
     acl_log: Mutex<AclLog>,
     /// Wrong passwords. A lock, because an address may come to all threads; it is held for moments,
     /// by those who log in.
-    guesses: Mutex<Guesses>,
+    throttle: Mutex<LoginThrottle>,
 }
 
 /// The users of a file.
@@ -57,12 +57,12 @@ pub(crate) struct Common {
 struct FileUsers {
     path: PathBuf,
     /// A lock, because a client of any thread may change them; it is held for moments.
-    access: Mutex<Arc<Access>>,
+    access: Mutex<Arc<AccessSettings>>,
 }
 
 /// The clients of one thread.
 #[derive(Debug, Default)]
-struct Seats {
+struct ClientSeats {
     all: AtomicUsize,
     /// The clients among them that the first thread accepted for it.
     handed: AtomicUsize,
@@ -94,7 +94,7 @@ impl Seat {
     }
 }
 
-/// What the RESP door of one thread sends to the door of another one.
+/// What the RESP front end of one thread sends to the front end of another one.
 #[derive(Debug)]
 pub(super) enum ThreadMessage {
     /// From the first thread: a client of the plain port.
@@ -160,14 +160,14 @@ impl Common {
         clients_max: usize,
         (idle_timeout, keepalive): (Option<Duration>, Duration),
         events: KeyEvents,
-        users: Option<(PathBuf, Access)>,
+        users: Option<(PathBuf, AccessSettings)>,
     ) -> Self {
         let users = users.map(|(path, access)| FileUsers {
             path,
             access: Mutex::new(Arc::new(access)),
         });
         Self {
-            seats: (0..threads).map(|_| Seats::default()).collect(),
+            seats: (0..threads).map(|_| ClientSeats::default()).collect(),
             connection_last: AtomicU64::new(0),
             slow_last: AtomicU64::new(0),
             memory_bytes_max,
@@ -178,19 +178,19 @@ impl Common {
             evaluated: Arc::default(),
             users,
             acl_log: Mutex::default(),
-            guesses: Mutex::new(Guesses::new()),
+            throttle: Mutex::new(LoginThrottle::new()),
         }
     }
 
     /// The users of the file, if there is one.
-    pub(super) fn users(&self) -> Option<Arc<Access>> {
+    pub(super) fn users(&self) -> Option<Arc<AccessSettings>> {
         self.users
             .as_ref()
             .map(|users| locked(&users.access).clone())
     }
 
     /// Replaces the users of the file.
-    pub(super) fn set_users(&self, access: Access) {
+    pub(super) fn set_users(&self, access: AccessSettings) {
         if let Some(users) = &self.users {
             *locked(&users.access) = Arc::new(access);
         }
@@ -203,8 +203,8 @@ impl Common {
 
     /// What was refused lately.
     /// Wrong passwords, by address.
-    pub(super) fn guesses(&self) -> MutexGuard<'_, Guesses> {
-        locked(&self.guesses)
+    pub(super) fn throttle(&self) -> MutexGuard<'_, LoginThrottle> {
+        locked(&self.throttle)
     }
 
     pub(super) fn acl_log(&self) -> MutexGuard<'_, AclLog> {

@@ -9,7 +9,7 @@
 use super::command::table;
 use super::encode::Encoder;
 use super::totals::Totals;
-use crate::data::DoorCounters;
+use crate::data::FrontEndCounters;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -217,7 +217,7 @@ pub(crate) fn encode_histograms(
     counts: &CommandCounts,
     names: &[Bytes],
 ) {
-    let mut asked: Vec<&table::Spec> = Vec::new();
+    let mut asked: Vec<&table::RespSpec> = Vec::new();
     for spec in names.iter().filter_map(|name| table::COMMANDS.named(name)) {
         match table::COMMANDS.subcommands(spec) {
             [] => asked.push(spec),
@@ -314,9 +314,9 @@ impl Stopwatch {
 
 /// Recent counters, for rates.
 #[derive(Debug, Default)]
-pub(crate) struct Rates(VecDeque<(Time, [u64; 3])>);
+pub(crate) struct CommandRates(VecDeque<(Time, [u64; 3])>);
 
-impl Rates {
+impl CommandRates {
     /// Notes the present counters.
     pub(crate) fn sample(&mut self, now: Time, counters: [u64; 3]) {
         if self.0.len() > SAMPLES {
@@ -347,7 +347,7 @@ impl Rates {
 #[derive(Debug, Default)]
 pub(crate) struct Sampling {
     pub(super) totals_from: Totals,
-    rates: Rates,
+    rates: CommandRates,
     memory_peak_bytes: u64,
     due: Time,
 }
@@ -358,9 +358,9 @@ impl Sampling {
     }
 
     /// Samples counters and memory.
-    pub(super) fn sample(&mut self, now: Time, memory: u64, counters: &DoorCounters) {
+    pub(super) fn sample(&mut self, now: Time, memory: u64, counters: &FrontEndCounters) {
         self.due = now + SAMPLE_INTERVAL;
-        let DoorCounters {
+        let FrontEndCounters {
             commands,
             input_bytes,
             output_bytes,
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn rates_are_those_of_the_last_intervals() {
-        let mut rates = Rates::default();
+        let mut rates = CommandRates::default();
         assert_eq!(rates.per_second(), [0; 3]);
         let at = |ms: u64| Time(ms * 1_000_000);
         rates.sample(at(0), [0, 0, 0]);

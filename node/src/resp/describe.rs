@@ -1,7 +1,7 @@
 //! What the server says of its commands: `COMMAND`, and `HELP` of each container.
 
 use super::command::Listed;
-use super::command::table::{COMMANDS, Spec};
+use super::command::table::{COMMANDS, RespSpec};
 use super::encode::Encoder;
 use bytes::Bytes;
 use doyen_engine::command::{CATEGORIES, NO_KEYS};
@@ -27,7 +27,7 @@ pub fn command_info(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
     }
 }
 
-fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
+fn command(encoder: &mut Encoder<'_>, spec: &RespSpec) {
     encoder.array(10);
     encoder.bulk(spec.name.as_bytes());
     encoder.integer(spec.arity);
@@ -59,13 +59,13 @@ fn command(encoder: &mut Encoder<'_>, spec: &Spec) {
 }
 
 /// The categories of a command, as access lists call them.
-fn categories(spec: &Spec) -> impl Iterator<Item = &'static str> + Clone + use<> {
+fn categories(spec: &RespSpec) -> impl Iterator<Item = &'static str> + Clone + use<> {
     let spec = *spec;
     let all = CATEGORIES.into_iter();
     all.filter(move |category| spec.is_in(category))
 }
 
-fn key_specification(encoder: &mut Encoder<'_>, spec: &Spec) {
+fn key_specification(encoder: &mut Encoder<'_>, spec: &RespSpec) {
     let (first, last, step) = spec.keys;
     encoder.map(3);
     encoder.bulk(b"flags");
@@ -102,7 +102,7 @@ fn key_specification(encoder: &mut Encoder<'_>, spec: &Spec) {
 
 /// `COMMAND DOCS`, of these names.
 pub fn command_docs(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
-    let specs: Vec<&Spec> = match names {
+    let specs: Vec<&RespSpec> = match names {
         None => COMMANDS.commands().collect(),
         Some(names) => names
             .iter()
@@ -113,7 +113,7 @@ pub fn command_docs(encoder: &mut Encoder<'_>, names: Option<&[Bytes]>) {
     specs.into_iter().for_each(|spec| docs(encoder, spec));
 }
 
-fn docs(encoder: &mut Encoder<'_>, spec: &Spec) {
+fn docs(encoder: &mut Encoder<'_>, spec: &RespSpec) {
     let subcommands = COMMANDS.subcommands(spec);
     encoder.bulk(spec.name.as_bytes());
     encoder.map(if subcommands.is_empty() { 3 } else { 4 });
@@ -136,7 +136,7 @@ fn docs(encoder: &mut Encoder<'_>, spec: &Spec) {
 
 /// `COMMAND LIST`.
 pub fn command_list(encoder: &mut Encoder<'_>, listed: &Listed) {
-    let wanted = |spec: &&Spec| match listed {
+    let wanted = |spec: &&RespSpec| match listed {
         Listed::All => true,
         Listed::None => false,
         Listed::Category(name) => spec.is_in(name),
@@ -178,7 +178,7 @@ pub fn command_keys(encoder: &mut Encoder<'_>, args: &[Bytes]) {
             None => return encoder.error("ERR Invalid arguments specified for command"),
         }
     } else {
-        spec.key_places(&args).map(|at| &args[at]).collect()
+        spec.key_indexes(&args).map(|at| &args[at]).collect()
     };
     encoder.array(keys.len());
     keys.iter().for_each(|key| encoder.bulk(key));
@@ -194,7 +194,7 @@ pub fn help(encoder: &mut Encoder<'_>, container: &str) {
         "{} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
         container.to_uppercase()
     )];
-    let (help, others): (Vec<&Spec>, Vec<&Spec>) =
+    let (help, others): (Vec<&RespSpec>, Vec<&RespSpec>) =
         subcommands.iter().partition(|s| s.name.ends_with("|help"));
     for subcommand in others.into_iter().chain(help) {
         lines.push(subcommand.name[container.len() + 1..].to_uppercase());

@@ -1,7 +1,7 @@
 //! Replies, in RESP2 or RESP3, appended to a connection's output buffer.
 
 use bytes::BytesMut;
-use doyen_engine::command::{Part, Reply};
+use doyen_engine::command::{CommandReply, Part};
 
 /// Which protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,27 +50,27 @@ impl<'a> Encoder<'a> {
     }
 
     /// A command's reply.
-    pub fn reply(&mut self, reply: &Reply) {
+    pub fn reply(&mut self, reply: &CommandReply) {
         match reply {
-            Reply::Status(text) => self.simple(text),
-            Reply::Error(why) => self.error(&why.0),
-            Reply::Int(number) => self.integer(*number),
-            Reply::Bulk(value) => self.bulk(value),
-            Reply::Encoded(reply) => self.encoded(reply),
-            Reply::Nil => self.nil(),
-            Reply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
+            CommandReply::Status(text) => self.simple(text),
+            CommandReply::Error(why) => self.error(&why.0),
+            CommandReply::Int(number) => self.integer(*number),
+            CommandReply::Bulk(value) => self.bulk(value),
+            CommandReply::Encoded(reply) => self.encoded(reply),
+            CommandReply::Nil => self.nil(),
+            CommandReply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
                 self.array(parts.len() / 2);
                 for pair in parts.chunks(2) {
                     self.array(pair.len());
                     pair.iter().for_each(|part| self.reply(part));
                 }
             }
-            Reply::Fields(fields) => {
+            CommandReply::Fields(fields) => {
                 let items = fields.iter();
                 self.fields(items.clone().count(), fields.part());
                 items.for_each(|item| self.bulk(item));
             }
-            Reply::Array(parts) | Reply::Pairs(parts) => {
+            CommandReply::Array(parts) | CommandReply::Pairs(parts) => {
                 self.array(parts.len());
                 parts.iter().for_each(|part| self.reply(part));
             }
@@ -210,12 +210,12 @@ mod tests {
 
     #[test]
     fn every_kind_of_reply_is_encoded_in_both_protocols() {
-        let reply = Reply::Array(vec![
-            Reply::OK,
-            Reply::Error("ERR a\nb".to_owned().into()),
-            Reply::Int(-7),
-            Reply::Bulk(b"v"[..].into()),
-            Reply::Array(vec![Reply::Nil]),
+        let reply = CommandReply::Array(vec![
+            CommandReply::OK,
+            CommandReply::Error("ERR a\nb".to_owned().into()),
+            CommandReply::Int(-7),
+            CommandReply::Bulk(b"v"[..].into()),
+            CommandReply::Array(vec![CommandReply::Nil]),
         ]);
         for (protocol, nil) in [(Protocol::Resp2, "$-1"), (Protocol::Resp3, "_")] {
             let mut out = BytesMut::new();

@@ -383,33 +383,39 @@ fn stats(facts: &InfoFacts) -> Lines {
     lines([
         (
             "total_connections_received",
-            totals.door.connections.to_string(),
+            totals.front.connections.to_string(),
         ),
-        ("total_commands_processed", totals.door.commands.to_string()),
+        (
+            "total_commands_processed",
+            totals.front.commands.to_string(),
+        ),
         ("instantaneous_ops_per_sec", commands.to_string()),
-        ("total_net_input_bytes", totals.door.input_bytes.to_string()),
+        (
+            "total_net_input_bytes",
+            totals.front.input_bytes.to_string(),
+        ),
         (
             "total_net_output_bytes",
-            totals.door.output_bytes.to_string(),
+            totals.front.output_bytes.to_string(),
         ),
         ("instantaneous_input_kbps", kilobytes(input)),
         ("instantaneous_output_kbps", kilobytes(output)),
         (
             "rejected_connections",
-            totals.door.connections_rejected.to_string(),
+            totals.front.connections_rejected.to_string(),
         ),
         ("sync_full", no()),
         ("sync_partial_ok", no()),
         ("sync_partial_err", no()),
         (
             "acl_access_denied_auth",
-            totals.door.auth_failures.to_string(),
+            totals.front.auth_failures.to_string(),
         ),
-        ("acl_access_denied_cmd", totals.door.denied[0].to_string()),
-        ("acl_access_denied_key", totals.door.denied[1].to_string()),
+        ("acl_access_denied_cmd", totals.front.denied[0].to_string()),
+        ("acl_access_denied_key", totals.front.denied[1].to_string()),
         (
             "acl_access_denied_channel",
-            totals.door.denied[2].to_string(),
+            totals.front.denied[2].to_string(),
         ),
         (
             "client_output_buffer_limit_disconnections",
@@ -446,7 +452,7 @@ fn stats(facts: &InfoFacts) -> Lines {
         ("tracking_total_items", no()),
         ("tracking_total_prefixes", no()),
         ("unexpected_error_replies", no()),
-        ("total_error_replies", totals.door.errors.to_string()),
+        ("total_error_replies", totals.front.errors.to_string()),
     ])
 }
 

@@ -97,26 +97,26 @@ impl Monitors {
 impl RespContext {
     /// Looks up whether any client of the node monitors.
     pub(super) fn look_for_monitors(&mut self) {
-        let own = !self.door.monitors.all.is_empty();
-        self.door.monitors.any = own || self.door.common.has_monitors();
+        let own = !self.front.monitors.all.is_empty();
+        self.front.monitors.any = own || self.front.common.has_monitors();
     }
 
     /// A client monitors from now on.
     pub(super) fn monitor(&mut self, id: u64, connection: &Rc<Connection>, cluster_port: bool) {
-        let monitors = &mut self.door.monitors;
+        let monitors = &mut self.front.monitors;
         monitors.any = true;
         let before = monitors.all.insert(id, (connection.clone(), cluster_port));
         if before.is_none() && !cluster_port {
             let thread = self.me().thread_number();
-            self.door.common.count_monitor(thread, true);
+            self.front.common.count_monitor(thread, true);
         }
     }
 
     /// A client monitors no more.
     pub(super) fn end_monitor(&mut self, id: u64) {
-        if let Some((_, false)) = self.door.monitors.all.remove(&id) {
+        if let Some((_, false)) = self.front.monitors.all.remove(&id) {
             let thread = self.me().thread_number();
-            self.door.common.count_monitor(thread, false);
+            self.front.common.count_monitor(thread, false);
         }
     }
 
@@ -131,17 +131,17 @@ impl RespContext {
             return;
         }
         let args = || kept(Some(spec.name), args, SHOWN);
-        self.door.monitors.note(database, peer, args);
+        self.front.monitors.note(database, peer, args);
     }
 
     /// Hands the lines of this pass to the monitors of all threads.
     pub(super) fn show_commands(&mut self) {
-        let Some(lines) = self.door.monitors.take_lines() else {
+        let Some(lines) = self.front.monitors.take_lines() else {
             return;
         };
         let own = self.me().thread_number();
         let others = (0..self.threads()).filter(|thread| *thread != own);
-        for thread in others.filter(|thread| self.door.common.monitors_at(*thread) > 0) {
+        for thread in others.filter(|thread| self.front.common.monitors_at(*thread) > 0) {
             self.tell(thread, Box::new(ThreadMessage::Monitored(lines.clone())));
         }
         self.show(&lines, true);
@@ -153,25 +153,25 @@ impl RespContext {
     }
 
     fn show(&mut self, lines: &Bytes, own: bool) {
-        if self.door.monitors.all.is_empty() {
+        if self.front.monitors.all.is_empty() {
             return;
         }
-        let limit = self.door.common.settings.output_pubsub();
-        let push = Push::new(BytesMut::from(&lines[..]), self.door.hub.held());
-        let all = self.door.monitors.all.values();
+        let limit = self.front.common.settings.output_pubsub();
+        let push = Push::new(BytesMut::from(&lines[..]), self.front.hub.held());
+        let all = self.front.monitors.all.values();
         let shown = all.filter(|(_, cluster_port)| own || !cluster_port);
         let too_slow: Vec<_> = shown
             .filter(|(monitor, _)| monitor.take_push(limit, |_| push.clone()) == Took::TooMuch)
             .map(|(monitor, _)| monitor.clone())
             .collect();
         for monitor in too_slow {
-            self.door.hub.expel(&monitor, OVER_LIMIT);
+            self.front.hub.expel(&monitor, OVER_LIMIT);
         }
     }
 }
 
 /// The description of the command, by which the rules of users are judged.
-pub(super) fn spec() -> Option<&'static table::Spec> {
+pub(super) fn spec() -> Option<&'static table::RespSpec> {
     table::COMMANDS.named(b"monitor")
 }
 

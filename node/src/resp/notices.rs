@@ -7,18 +7,19 @@
 //! ```
 //! A thread follows changes while one of its clients subscribes to a name that is theirs, or, while
 //! the setting asks for such messages, to one that may be. So they cost nothing otherwise, and no
-//! member sends messages without subscribers. The setting is one of the cluster: the table has it. Like all messages, they come at most once.
+//! member sends messages without subscribers. The setting is one of the cluster: the table has it.
+//! Like all messages, they come at most once.
 
 use super::RespContext;
 use super::cluster::KEYSPACE;
 use super::databases;
 use crate::key_events::KeyEvents;
+use crate::log_limit::{A_MINUTE, LogLimit, Losses};
 use crate::resp::session::Connection;
-use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
 use doyen_engine::op::Kind;
 use doyen_engine::{
-    By, Cause, Change, Filter, Former, Keys, Maps, Publication, SubscriptionId, Told, What,
+    By, Cause, Change, Filter, Former, KeyFilter, Maps, Publication, SubscriptionId, Told, What,
 };
 use doyen_gossip::Time;
 use std::rc::Rc;
@@ -67,7 +68,7 @@ pub(super) struct KeyNotices {
     /// Changes that were not told, or an unknown number of them for each that is counted.
     pub(super) lost: u64,
     losses: Losses,
-    off_line: Seldom,
+    off_line: LogLimit,
 }
 
 impl KeyNotices {
@@ -80,7 +81,7 @@ impl KeyNotices {
             linger: Time::ZERO,
             lost: 0,
             losses: Losses::new(A_MINUTE),
-            off_line: Seldom::new(A_MINUTE),
+            off_line: LogLimit::new(A_MINUTE),
         }
     }
 
@@ -128,7 +129,7 @@ impl RespContext {
         self.follow_keys(true);
         let tells = self.is_following();
         if !tells {
-            let notices = &mut self.door.notices;
+            let notices = &mut self.front.notices;
             notices.until = match notices.waiting.is_empty() {
                 true => until,
                 false => notices.until.min(until),
@@ -139,20 +140,20 @@ impl RespContext {
     }
 
     fn is_following(&self) -> bool {
-        let (notices, life) = (&self.door.notices, self.incarnation());
+        let (notices, life) = (&self.front.notices, self.incarnation());
         let followed = notices.following.is_some_and(|(of, _)| of == life) && notices.ready;
-        followed || !self.door.common.settings.events().any()
+        followed || !self.front.common.settings.events().any()
     }
 
     /// Follows changes as long as clients want messages about keys. `wanted`: some subscribe to a
     /// name that may be about keys.
     pub(super) fn look_at_notices(&mut self, wanted: bool) {
         let now = self.now();
-        let notices = &self.door.notices;
+        let notices = &self.front.notices;
         let wanted = wanted || !notices.waiting.is_empty() || now < notices.linger;
         self.follow_keys(wanted);
         let tells = self.is_following();
-        let notices = &mut self.door.notices;
+        let notices = &mut self.front.notices;
         if !notices.waiting.is_empty() && (tells || now >= notices.until) {
             notices.linger = now + LINGER;
             for connection in notices.waiting.drain(..) {
@@ -167,9 +168,9 @@ impl RespContext {
         let life = self.incarnation();
         // Clients that subscribe to such names hear what happens from the moment on at which the
         // setting asks for it.
-        let waits = self.door.hub.registry().is_about_keys_alone();
-        let wanted = wanted && (waits || self.door.common.settings.events().any());
-        let notices = &mut self.door.notices;
+        let waits = self.front.hub.registry().is_about_keys_alone();
+        let wanted = wanted && (waits || self.front.common.settings.events().any());
+        let notices = &mut self.front.notices;
         if notices.following.is_some_and(|(of, _)| of != life) {
             // This process became another member.
             notices.following = None;
@@ -179,7 +180,7 @@ impl RespContext {
                 let filter = Filter {
                     keyspace: KEYSPACE,
                     maps: Maps::Databases,
-                    keys: Keys::All,
+                    keys: KeyFilter::All,
                     values: false,
                     fields: false,
                     old: false,
@@ -187,13 +188,13 @@ impl RespContext {
                 // Refused before there is a table, or while some member is too old: it is tried
                 // again.
                 if let Ok(id) = self.subscribe(filter) {
-                    let notices = &mut self.door.notices;
+                    let notices = &mut self.front.notices;
                     notices.following = Some((life, id));
                     notices.ready = false;
                 }
             }
             (false, Some((_, id))) => {
-                self.door.notices.following = None;
+                self.front.notices.following = None;
                 self.unsubscribe(id);
             }
             _ => {}
@@ -203,23 +204,23 @@ impl RespContext {
     /// Makes messages of changes. True if there are more.
     pub(super) fn tell_of_keys(&mut self) -> bool {
         let Some((_, id)) = self
-            .door
+            .front
             .notices
             .following
             .filter(|(life, _)| *life == self.incarnation())
         else {
             return false;
         };
-        let events = self.door.common.settings.events();
+        let events = self.front.common.settings.events();
         for _ in 0..CHANGES {
             if self.shard().published().has_much() {
                 return true;
             }
             match self.take_told(id) {
                 None => return false,
-                Some(Told::Ready) => self.door.notices.ready = true,
-                Some(Told::Ended) => self.door.notices.following = None,
-                Some(Told::Lagged(gap)) => self.door.notices.lose(gap.entries),
+                Some(Told::Ready) => self.front.notices.ready = true,
+                Some(Told::Ended) => self.front.notices.following = None,
+                Some(Told::Lagged(gap)) => self.front.notices.lose(gap.entries),
                 // Nothing is asked for confirmations here.
                 Some(Told::Confirmed { .. }) => {}
                 Some(Told::Change(change)) => {
@@ -237,10 +238,10 @@ impl RespContext {
     /// A client subscribes to a name that is about keys alone. If the setting is off, it hears
     /// nothing.
     pub(super) fn note_silence(&mut self) {
-        if self.door.common.settings.events().any() {
+        if self.front.common.settings.events().any() {
             return;
         }
-        if let Some(others) = self.door.notices.off_line.happened(Instant::now()) {
+        if let Some(others) = self.front.notices.off_line.happened(Instant::now()) {
             tracing::warn!(
                 "a client subscribes to messages about keys, but there are none: set them with \
                  `CONFIG SET notify-keyspace-events KEA`, for example{others}"

@@ -21,7 +21,7 @@ const SLICES_MAX: usize = 16;
 
 /// What is to be sent to one connection.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub(crate) struct ClientOutput {
     /// Encoders append here.
     pub(crate) bytes: BytesMut,
     /// Values, and the place in `bytes` before which each belongs, counted as if nothing of `bytes`
@@ -37,7 +37,7 @@ pub(crate) struct Output {
     most: usize,
 }
 
-impl Output {
+impl ClientOutput {
     /// Bytes that are not written yet.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len() + self.value_bytes
@@ -173,8 +173,8 @@ mod tests {
         }
     }
 
-    fn filled(values: usize) -> (Output, Vec<u8>) {
-        let (mut output, mut expected) = (Output::default(), Vec::new());
+    fn filled(values: usize) -> (ClientOutput, Vec<u8>) {
+        let (mut output, mut expected) = (ClientOutput::default(), Vec::new());
         for n in 0..values {
             let (head, value) = (vec![b'a' + n as u8; n % 3], vec![b'A' + n as u8; n % 5]);
             output.bytes.extend_from_slice(&head);

@@ -18,14 +18,15 @@
 //! - A message is encoded once a thread for each protocol ([`Push`]). What a subscriber has not
 //!   taken waits in the queue of its session, and the queues share the messages. A subscriber whose
 //!   queue is too long is disconnected ([`hub`]).
-//! - How many subscribers a name has is kept once a node ([`Board`]), so that `PUBLISH` and `PUBSUB`
+//! - How many subscribers a name has is kept once a node ([`Board`]), so that `PUBLISH` and
+//!   `PUBSUB`
 //!   answer without asking the other threads. At a cluster-aware port, each thread is a node and
 //!   counts its own.
 
 pub(super) mod hub;
 
 use super::encode::{Encoder, Protocol};
-use super::output::{APART_BYTES_MIN, Output};
+use super::output::{APART_BYTES_MIN, ClientOutput};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Publication;
 use doyen_engine::op::Value;
@@ -165,7 +166,7 @@ impl Push {
         body + PUSH_OVERHEAD
     }
 
-    pub(super) fn append_to(&self, output: &mut Output) {
+    pub(super) fn append_to(&self, output: &mut ClientOutput) {
         match &self.body {
             PushBody::Copied(bytes) => output.bytes.extend_from_slice(bytes),
             PushBody::Apart(value) => output.push(value.clone()),
@@ -325,7 +326,7 @@ mod tests {
             assert_eq!(held.get(), bytes + PUSH_OVERHEAD + 2 * PLACE_BYTES);
             drop(places);
             assert_eq!(held.get(), bytes + PUSH_OVERHEAD);
-            let mut output = Output::default();
+            let mut output = ClientOutput::default();
             push.append_to(&mut output);
             assert_eq!(output.len(), bytes);
             drop(push);

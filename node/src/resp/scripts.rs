@@ -1,8 +1,8 @@
 //! The scripts that the clients of a data thread used lately.
 //!
 //! A script that came with `SCRIPT LOAD` is stored like a value, under its digest, in a map of its
-//! own ([`doyen_engine::SCRIPTS`]): so every member finds it, and a failover does not lose it. A copy
-//! here saves that lookup. It is believed for a short time, because a script may be removed
+//! own ([`doyen_engine::SCRIPTS`]): so every member finds it, and a failover does not lose it. A
+//! copy here saves that lookup. It is believed for a short time, because a script may be removed
 //! anywhere.
 //!
 //! A script that came with `EVAL` is not stored, since many texts have values in them and are used
@@ -55,7 +55,7 @@ pub(super) const COMPILE_AT_ONCE: usize = 1_000 * WORK_PER_US;
 pub(super) const COMPILE_WORK_MAX: usize = 20_000 * WORK_PER_US;
 
 /// The digest of a script, in small hexadecimal digits.
-pub(super) type Digest = Box<str>;
+pub(super) type ScriptDigest = Box<str>;
 
 /// A script that is kept.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ struct KeptScript {
 /// Scripts by their digests. Those that were not used for longest make room for others.
 #[derive(Debug, Default)]
 struct Texts {
-    all: BTreeMap<Digest, KeptScript>,
+    all: BTreeMap<ScriptDigest, KeptScript>,
     bytes: usize,
     uses: u64,
 }
@@ -85,7 +85,7 @@ impl Texts {
         Some(kept)
     }
 
-    fn keep(&mut self, digest: Digest, body: Bytes, (stored, seen): (bool, Time)) {
+    fn keep(&mut self, digest: ScriptDigest, body: Bytes, (stored, seen): (bool, Time)) {
         self.remove(&digest);
         while !self.all.is_empty()
             && (self.all.len() >= SCRIPTS_MAX || self.bytes + body.len() > BYTES_MAX)
@@ -141,7 +141,7 @@ enum Absent {
 
 /// Whether the other members are asked for a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum ScriptSearch {
     Ask,
     /// They are asked already, with this question.
     UnderWay(u64),
@@ -153,7 +153,7 @@ pub(super) enum Search {
 #[derive(Debug)]
 pub(super) struct ScriptCache {
     texts: Texts,
-    absent: BTreeMap<Digest, Absent>,
+    absent: BTreeMap<ScriptDigest, Absent>,
     node: Arc<Evaluated>,
     /// How often the node had forgotten its scripts when this thread last looked.
     forgotten: u64,
@@ -196,7 +196,7 @@ impl ScriptCache {
     }
 
     /// A script is stored.
-    pub(super) fn saw(&mut self, digest: Digest, body: Bytes, now: Time) {
+    pub(super) fn saw(&mut self, digest: ScriptDigest, body: Bytes, now: Time) {
         self.forget_with_node();
         self.absent.remove(&digest);
         locked(&self.node.texts).remove(&digest);
@@ -204,14 +204,14 @@ impl ScriptCache {
     }
 
     /// A script was looked up: where scripts are stored, or at the other members, which was noted.
-    pub(super) fn found(&mut self, digest: Digest, body: Bytes, now: Time) {
+    pub(super) fn found(&mut self, digest: ScriptDigest, body: Bytes, now: Time) {
         if self.get(&digest, now).is_none() {
             self.saw(digest, body, now);
         }
     }
 
     /// A script came with `EVAL`.
-    pub(super) fn evaluated(&mut self, digest: Digest, body: Bytes, now: Time) {
+    pub(super) fn evaluated(&mut self, digest: ScriptDigest, body: Bytes, now: Time) {
         self.forget_with_node();
         self.absent.remove(&digest);
         let mut texts = locked(&self.node.texts);
@@ -258,10 +258,10 @@ impl ScriptCache {
     }
 
     /// Whether the other members are to be asked for a script that this node does not know.
-    pub(super) fn search(&mut self, digest: &str, now: Time) -> Search {
+    pub(super) fn search(&mut self, digest: &str, now: Time) -> ScriptSearch {
         match self.absent.get(digest) {
-            Some(Absent::Asked(ticket)) => return Search::UnderWay(*ticket),
-            Some(Absent::Until(until)) if now < *until => return Search::Over,
+            Some(Absent::Asked(ticket)) => return ScriptSearch::UnderWay(*ticket),
+            Some(Absent::Until(until)) if now < *until => return ScriptSearch::Over,
             _ => {}
         }
         if self.absent.len() >= ABSENT_MAX {
@@ -269,13 +269,13 @@ impl ScriptCache {
             self.absent.retain(|_, absent| !over(absent));
         }
         if self.absent.len() >= ABSENT_MAX {
-            return Search::Over;
+            return ScriptSearch::Over;
         }
-        Search::Ask
+        ScriptSearch::Ask
     }
 
     /// The other members are asked for a script.
-    pub(super) fn asked(&mut self, digest: Digest, ticket: u64) {
+    pub(super) fn asked(&mut self, digest: ScriptDigest, ticket: u64) {
         self.absent.insert(digest, Absent::Asked(ticket));
     }
 
@@ -283,7 +283,7 @@ impl ScriptCache {
     /// counts as none.
     pub(super) fn answered(
         &mut self,
-        digest: Digest,
+        digest: ScriptDigest,
         (ticket, now): (u64, Time),
         text: Option<Bytes>,
     ) {
@@ -302,7 +302,7 @@ impl ScriptCache {
     ///
     /// # Errors
     /// Why it does not, in the words of Redis.
-    pub(super) fn compiles(&mut self, body: &Bytes) -> Result<Digest, String> {
+    pub(super) fn compiles(&mut self, body: &Bytes) -> Result<ScriptDigest, String> {
         let began = clock::thread_time_about();
         let script = Script::parse(body.clone())?;
         let compiled = self.compiler.check(&script);
@@ -413,17 +413,17 @@ mod tests {
         let mut cache = ScriptCache::new(Arc::default());
         let at = |ms| Time::ZERO + Duration::from_millis(ms);
         let text = Bytes::from_static(b"return 1");
-        let digest: Digest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db".into();
-        assert_eq!(cache.search(&digest, at(0)), Search::Ask);
+        let digest: ScriptDigest = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db".into();
+        assert_eq!(cache.search(&digest, at(0)), ScriptSearch::Ask);
         cache.asked(digest.clone(), 7);
-        assert_eq!(cache.search(&digest, at(0)), Search::UnderWay(7));
+        assert_eq!(cache.search(&digest, at(0)), ScriptSearch::UnderWay(7));
         // Another text than that of the digest is none, and an answer to another question is none.
         cache.answered(digest.clone(), (6, at(0)), Some(text.clone()));
-        assert_eq!(cache.search(&digest, at(0)), Search::UnderWay(7));
+        assert_eq!(cache.search(&digest, at(0)), ScriptSearch::UnderWay(7));
         let other = Some(Bytes::from_static(b"return 2"));
         cache.answered(digest.clone(), (7, at(0)), other);
-        assert_eq!(cache.search(&digest, at(999)), Search::Over);
-        assert_eq!(cache.search(&digest, at(1_000)), Search::Ask);
+        assert_eq!(cache.search(&digest, at(999)), ScriptSearch::Over);
+        assert_eq!(cache.search(&digest, at(1_000)), ScriptSearch::Ask);
         cache.asked(digest.clone(), 8);
         cache.answered(digest.clone(), (8, at(1_000)), Some(text.clone()));
         assert_eq!(cache.get(&digest, at(1_000)), Some(text.clone()));
@@ -440,13 +440,13 @@ mod tests {
         assert!(cache.get(&digest, at(1_000)).is_some() && cache.absent.is_empty());
         // There are not more questions than are remembered, until some are forgotten.
         for n in 0..ABSENT_MAX as u64 {
-            let digest: Digest = n.to_string().into();
-            assert_eq!(cache.search(&digest, at(2_000)), Search::Ask, "{n}");
+            let digest: ScriptDigest = n.to_string().into();
+            assert_eq!(cache.search(&digest, at(2_000)), ScriptSearch::Ask, "{n}");
             cache.asked(digest.clone(), n);
             cache.answered(digest, (n, at(2_000)), None);
         }
-        assert_eq!(cache.search("x", at(2_999)), Search::Over);
-        assert_eq!(cache.search("x", at(3_000)), Search::Ask);
+        assert_eq!(cache.search("x", at(2_999)), ScriptSearch::Over);
+        assert_eq!(cache.search("x", at(3_000)), ScriptSearch::Ask);
     }
 
     #[test]

@@ -11,15 +11,15 @@ use super::RespContext;
 use super::budget::STALLED_MAX;
 use super::cluster;
 use super::common::{Seat, ThreadMessage};
-use super::door::Resp;
+use super::front_end::Resp;
 use super::pubsub::hub::OVER_LIMIT;
 use super::ready::ReadyClients;
 use super::session::{Connection, PasswordJudging};
 use super::stream::ClientStream;
 use crate::address::canonical;
-use crate::data::door::{self, DoorSockets};
+use crate::data::front_end::{self, FrontEndSockets};
+use crate::log_limit::{A_MINUTE, LogLimit};
 use crate::net::keepalive;
-use crate::seldom::{A_MINUTE, Seldom};
 use bytes::BytesMut;
 use doyen_placement::MapId;
 use mio::event::Event;
@@ -94,21 +94,21 @@ pub(crate) struct Clients {
     lingering: Vec<(Instant, usize, u64)>,
     /// File descriptors from this one on are not for clients.
     files_max: u64,
-    refused: Seldom,
+    refused: LogLimit,
     /// Clients that had not authenticated when they came, in order. Some have since, or are gone.
     strangers: VecDeque<(usize, u64)>,
-    crowded: Seldom,
+    crowded: LogLimit,
     /// Clients that may have to put answers aside or have done so, and when to look at them.
     spilling: Vec<(usize, u64)>,
     spilling_at: Instant,
-    ended: Seldom,
+    ended: LogLimit,
     /// Clients whose passwords are judged later, with their addresses, and when to look at them.
     judged_later: Vec<(usize, u64, IpAddr)>,
     judge_at: Instant,
     /// The keepalive of clients, and the next client whose socket has another one.
     keepalive_s: u32,
     keepalive_next: Option<usize>,
-    limited: Seldom,
+    limited: LogLimit,
     /// The next client that may have been idle for too long, and when to look at it.
     idle_next: usize,
     idle_at: Instant,
@@ -142,17 +142,17 @@ impl Clients {
             scratch: BytesMut::new(),
             lingering: Vec::new(),
             files_max: files_max(),
-            refused: Seldom::new(A_MINUTE),
+            refused: LogLimit::new(A_MINUTE),
             strangers: VecDeque::new(),
-            crowded: Seldom::new(A_MINUTE),
+            crowded: LogLimit::new(A_MINUTE),
             spilling: Vec::new(),
             spilling_at: Instant::now(),
-            ended: Seldom::new(A_MINUTE),
+            ended: LogLimit::new(A_MINUTE),
             judged_later: Vec::new(),
             judge_at: Instant::now(),
             keepalive_s: 0,
             keepalive_next: None,
-            limited: Seldom::new(A_MINUTE),
+            limited: LogLimit::new(A_MINUTE),
             idle_next: 0,
             idle_at: Instant::now(),
             looks_for_idle: false,
@@ -174,9 +174,9 @@ impl Clients {
     }
 }
 
-/// The part of the door that the loop drives.
-impl DoorSockets for Clients {
-    type Door = Resp;
+/// The part of the front end that the loop drives.
+impl FrontEndSockets for Clients {
+    type FrontEnd = Resp;
 
     fn event(&mut self, event: &Event) {
         let token = event.token().0;
@@ -292,7 +292,7 @@ impl DoorSockets for Clients {
                 && !std::mem::replace(&mut client.judged_later, true)
             {
                 let from = client.connection.session.borrow().client.peer.ip();
-                if !context.door.common.guesses().begin_waiting(from) {
+                if !context.front.common.throttle().begin_waiting(from) {
                     let mut session = client.connection.session.borrow_mut();
                     session.end(Some(TOO_MANY_WAIT.into()));
                     client.judged_later = false;
@@ -312,7 +312,7 @@ impl DoorSockets for Clients {
         let mut turn = std::mem::take(&mut self.turn);
         self.ready.append_to(&mut turn);
         let (mut left, mut again, mut room) = (Vec::new(), 0, PASS_LARGE_BYTES);
-        let limit = context.door.common.settings.output_normal();
+        let limit = context.front.common.settings.output_normal();
         for next in 0..turn.len() {
             let at = turn[next];
             let Some(client) = self.all.get_mut(at) else {
@@ -354,8 +354,8 @@ impl DoorSockets for Clients {
         self.turn = turn;
     }
 
-    fn receive(&mut self, context: &mut RespContext, message: door::DoorMessage) {
-        // All threads of a node have this kind of door, and it sends no other messages.
+    fn receive(&mut self, context: &mut RespContext, message: front_end::FrontEndMessage) {
+        // All threads of a node have this kind of front end, and it sends no other messages.
         let Ok(message) = message.downcast::<ThreadMessage>() else {
             return;
         };
@@ -366,21 +366,21 @@ impl DoorSockets for Clients {
                 context.tell(back.thread, Box::new(ThreadMessage::Told(told, back)));
             }
             ThreadMessage::Told(told, back) => {
-                if let Some(connection) = context.door.connections.get(&back.connection) {
+                if let Some(connection) = context.front.connections.get(&back.connection) {
                     connection.told(back.slot, told);
                 }
             }
             ThreadMessage::Monitored(lines) => context.show_others(&lines),
             ThreadMessage::Users => {
-                if let Some(users) = context.door.common.users() {
-                    context.door.use_users(&users);
+                if let Some(users) = context.front.common.users() {
+                    context.front.use_users(&users);
                 }
             }
         }
     }
 
     fn drain(&mut self, context: &mut RespContext) {
-        context.door.draining = true;
+        context.front.draining = true;
         context.unpause();
         for mut listener in self.listeners.drain(..) {
             let _ = self.registry.deregister(&mut listener.socket);
@@ -419,7 +419,7 @@ impl Clients {
             client.spill.listed
         });
         let (bytes, at, long) = largest.unwrap_or_default();
-        let spill = context.door.common.spill().clone();
+        let spill = context.front.common.spill().clone();
         if !spill.largest_ends(
             context.now(),
             context.me().thread_number(),
@@ -441,7 +441,7 @@ impl Clients {
                 spill.bytes_max(),
             );
         }
-        context.door.counters.connections_expelled += 1;
+        context.front.counters.connections_expelled += 1;
         client.connection.expelled.set(true);
         client.connection.wake();
     }
@@ -453,23 +453,23 @@ impl Clients {
         }
         self.judge_at = now + JUDGE_INTERVAL;
         let all = &mut self.all;
-        let mut guesses = context.door.common.guesses();
+        let mut throttle = context.front.common.throttle();
         // In their order: they are judged one after the other, and those behind a wrong one wait
         // again.
         self.judged_later.retain(|&(at, id, from)| {
             let Some(client) = all.get_mut(at).filter(|c| c.id == id && !c.lingers) else {
-                guesses.end_waiting(from);
+                throttle.end_waiting(from);
                 return false;
             };
             let mut session = client.connection.session.borrow_mut();
             match session.judging {
-                PasswordJudging::Later if guesses.take_turn(context.now(), from).is_err() => {
+                PasswordJudging::Later if throttle.take_turn(context.now(), from).is_err() => {
                     return true;
                 }
                 PasswordJudging::Later => session.judging = PasswordJudging::Now,
                 PasswordJudging::AtOnce | PasswordJudging::Now => {}
             }
-            guesses.end_waiting(from);
+            throttle.end_waiting(from);
             client.judged_later = false;
             client.connection.wake();
             false
@@ -478,7 +478,7 @@ impl Clients {
 
     /// Lets the sockets of all clients have the keepalive of the settings.
     fn keep_alive(&mut self, context: &RespContext) {
-        let wanted = context.door.common.settings.keepalive_s();
+        let wanted = context.front.common.settings.keepalive_s();
         if std::mem::replace(&mut self.keepalive_s, wanted) != wanted {
             self.keepalive_next = Some(0);
         }
@@ -499,7 +499,7 @@ impl Clients {
         let Some(client) = self.all.get(at) else {
             return;
         };
-        context.door.counters.output_limited += 1;
+        context.front.counters.output_limited += 1;
         if let Some(others) = self.limited.happened(now) {
             let peer = client.connection.session.borrow().client.peer;
             tracing::warn!(
@@ -515,15 +515,15 @@ impl Clients {
     /// much output wait.
     fn look_at_idle(&mut self, context: &mut RespContext, now: Instant) {
         let auth_timeout = context
-            .door
+            .front
             .auth_timeout
-            .filter(|_| context.door.tls.is_some() || !context.door.users.borrow().is_open());
-        let idle_timeout = context.door.common.settings.timeout();
+            .filter(|_| context.front.tls.is_some() || !context.front.users.borrow().is_open());
+        let idle_timeout = context.front.common.settings.timeout();
         let (normal, pubsub) = {
-            let settings = &context.door.common.settings;
+            let settings = &context.front.common.settings;
             (settings.output_normal(), settings.output_pubsub())
         };
-        let hears = context.door.hub.clients() > 0 || context.door.monitors.any;
+        let hears = context.front.hub.clients() > 0 || context.front.monitors.any;
         let limited = !normal.is_none() || hears && !pubsub.is_none();
         self.looks_for_idle = auth_timeout.is_some() || idle_timeout.is_some() || limited;
         if !self.looks_for_idle || now < self.idle_at {
@@ -543,7 +543,7 @@ impl Clients {
                 let limit = if subscribes { pubsub } else { normal };
                 if limit.ends(waiting, &mut client.over_since, context.now()) {
                     if subscribes {
-                        context.door.hub.expel(&client.connection, OVER_LIMIT);
+                        context.front.hub.expel(&client.connection, OVER_LIMIT);
                     } else {
                         self.end_limited(context, at, waiting, now);
                     }
@@ -562,8 +562,8 @@ impl Clients {
             if session.closing || late.is_none() && !idle {
                 continue;
             }
-            context.door.counters.auth_timeouts += u64::from(late.is_some());
-            context.door.counters.idle_timeouts += u64::from(late.is_none());
+            context.front.counters.auth_timeouts += u64::from(late.is_some());
+            context.front.counters.idle_timeouts += u64::from(late.is_none());
             // A client that does not read its answers is not sent another one.
             if !handshaking
                 && client.output.is_empty()
@@ -650,9 +650,9 @@ impl Clients {
     fn admit(&mut self, context: &mut RespContext, stream: TcpStream, cluster_port: bool) {
         let own = context.me().thread_number();
         let thread = cluster_port.then_some(own);
-        let mut seat = context.door.common.seat(thread);
+        let mut seat = context.front.common.seat(thread);
         if seat.is_none() && self.end_a_stranger(context) {
-            seat = context.door.common.seat(thread);
+            seat = context.front.common.seat(thread);
         }
         let Some(seat) = seat else {
             if let Some(others) = self.refused.happened(Instant::now()) {
@@ -680,7 +680,7 @@ impl Clients {
                 client.id == id && !client.lingers && !is_known
             });
             if is_stranger {
-                context.door.counters.strangers_ended += 1;
+                context.front.counters.strangers_ended += 1;
                 if let Some(others) = self.crowded.happened(Instant::now()) {
                     tracing::warn!(
                         "as many RESP clients are connected as --connections-max allows, so one \
@@ -724,7 +724,7 @@ impl Clients {
             tracing::debug!("TCP_NODELAY: {why}");
         }
         set_keepalive(&stream, self.keepalive_s);
-        let tls = context.door.tls.as_ref().map(|tls| tls.config());
+        let tls = context.front.tls.as_ref().map(|tls| tls.config());
         let mut stream = ClientStream::new(stream, tls)?;
         let entry = self.all.vacant_entry();
         let at = entry.key();
@@ -734,17 +734,17 @@ impl Clients {
             token,
             Interest::READABLE | Interest::WRITABLE,
         )?;
-        context.door.counters.connections += 1;
-        let id = context.door.common.next_connection();
+        context.front.counters.connections += 1;
+        let id = context.front.common.next_connection();
         let connection = Connection::new(
             (id, at),
             cluster_port,
             (local, peer),
-            &context.door.users.borrow(),
-            context.door.budget.clone(),
+            &context.front.users.borrow(),
+            context.front.budget.clone(),
             context.now(),
         );
-        context.door.connections.insert(id, connection.clone());
+        context.front.connections.insert(id, connection.clone());
         let is_stranger = stream.is_handshaking() || !connection.is_authenticated();
         entry.insert(ServedClient::new(context, id, connection, stream, seat));
         if is_stranger {
@@ -794,9 +794,9 @@ fn set_keepalive(socket: &TcpStream, idle_s: u32) {
 
 /// Tells a client that there are too many.
 fn refuse(context: &mut RespContext, mut stream: TcpStream) {
-    context.door.counters.connections_rejected += 1;
+    context.front.counters.connections_rejected += 1;
     // In TLS, nothing can be said before the handshake.
-    if context.door.tls.is_some() {
+    if context.front.tls.is_some() {
         return;
     }
     // The socket buffer is empty, so the text fits. If the write fails, the client sees a closed

@@ -39,7 +39,7 @@ use pushes::PUSH_OUTPUT;
 use replies::{FoundKey, Replies};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use subscriptions::Subscriptions;
+use subscriptions::ClientSubscriptions;
 
 /// If the output exceeds this, no more replies are encoded and no more commands are taken until the
 /// client has read.
@@ -68,7 +68,7 @@ pub(crate) struct Session {
     /// What `MULTI` began and `WATCH` watches.
     transacting: Option<Box<Transacting>>,
     /// What it subscribes to, and why its present command is run again.
-    subscriptions: Subscriptions,
+    subscriptions: ClientSubscriptions,
     /// What its present command has asked of the control thread.
     errands: Errands,
     pub(super) judging: PasswordJudging,
@@ -95,7 +95,7 @@ impl Session {
             client,
             replies,
             transacting: None,
-            subscriptions: Subscriptions::default(),
+            subscriptions: ClientSubscriptions::default(),
             errands: Errands::default(),
             judging: PasswordJudging::AtOnce,
             paused: false,
@@ -114,8 +114,8 @@ impl Session {
             let began = Instant::now();
             self.replies.ask_further(connection, context, args);
             let took = began.elapsed();
-            context.door.counts.went_on(self.replies.command, took);
-            context.door.stopwatch.forget();
+            context.front.counts.went_on(self.replies.command, took);
+            context.front.stopwatch.forget();
             return !self.replies.partway;
         }
         if self.waits_to_be_judged(context, args) {
@@ -127,9 +127,9 @@ impl Session {
         // A command that is run again was counted before, and it was decided then whether it gets a
         // reply.
         if !self.is_held() {
-            context.door.counters.commands += 1;
+            context.front.counters.commands += 1;
             self.replies.silent = self.client.take_mute();
-            if context.door.monitors.any {
+            if context.front.monitors.any {
                 self.client.show_to_monitors(context, self.queue(), args);
             }
         }
@@ -142,7 +142,7 @@ impl Session {
                 || self.write_at_once(connection, context, args))
         {
             let took = began.map(|began| began.elapsed());
-            context.door.counts.ran(self.replies.command, took);
+            context.front.counts.ran(self.replies.command, took);
             if let Some(took) = took {
                 self.note_if_slow(context, args, took);
             }
@@ -166,9 +166,9 @@ impl Session {
         }
         if std::mem::replace(&mut self.judging, PasswordJudging::AtOnce) == PasswordJudging::AtOnce
         {
-            let mut guesses = context.door.common.guesses();
+            let mut throttle = context.front.common.throttle();
             let from = self.client.peer.ip();
-            if guesses.take_turn(context.now(), from).is_err() {
+            if throttle.take_turn(context.now(), from).is_err() {
                 self.judging = PasswordJudging::Later;
             }
         }
@@ -217,7 +217,7 @@ impl Session {
             n,
         };
         if replies.read(found, value) {
-            context.door.provisional.push(connection.clone());
+            context.front.provisional.push(connection.clone());
         }
         true
     }
@@ -269,14 +269,14 @@ impl Session {
         context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
-        let number = context.door.counters.commands;
-        context.door.stopwatch.begin(number);
+        let number = context.front.counters.commands;
+        context.front.stopwatch.begin(number);
         self.replies.command = counts::UNKNOWN;
         let ran = self.run_command(connection, context, args);
-        let took = context.door.stopwatch.end(number);
+        let took = context.front.stopwatch.end(number);
         let kept = self.errands.waits() || self.subscriptions.is_held();
         if ran && !kept {
-            context.door.counts.ran(self.replies.command, Some(took));
+            context.front.counts.ran(self.replies.command, Some(took));
         }
         self.note_if_slow(context, args, took);
         kept
@@ -330,7 +330,7 @@ impl Session {
 
     /// Keeps a command that took long.
     fn note_if_slow(&self, context: &mut RespContext, args: Args<'_>, took: Duration) {
-        let settings = &context.door.common.settings;
+        let settings = &context.front.common.settings;
         if !settings.is_slow(took) {
             return;
         }
@@ -338,7 +338,7 @@ impl Session {
             .all()
             .get(usize::from(self.replies.command))
             .map(|spec| spec.name);
-        let (id, most) = (context.door.common.next_slow(), settings.slow_entries());
+        let (id, most) = (context.front.common.next_slow(), settings.slow_entries());
         let slow = slowlog::Slow {
             id,
             unix_s: context.unix_ms() / 1000,
@@ -347,7 +347,7 @@ impl Session {
             peer: self.client.peer,
             name: self.client.name.clone(),
         };
-        context.door.slow.push(slow, most);
+        context.front.slow.push(slow, most);
     }
 
     /// Whether no further command is taken for now.

@@ -1,7 +1,7 @@
 //! Answers that one client does not read while it still sends.
 
-use super::budget::Budget;
-use super::output::Output;
+use super::budget::ClientBudget;
+use super::output::ClientOutput;
 use super::session::{OUTPUT_BYTES_SOFT, Session};
 use doyen_gossip::Time;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const PASS_SPILLS_MAX: usize = 4;
 #[derive(Default)]
 pub(super) struct Spilled {
     /// They come after `Client::output`.
-    pub(super) outputs: VecDeque<Output>,
+    pub(super) outputs: VecDeque<ClientOutput>,
     /// Bytes of memory that these outputs hold.
     pub(super) bytes: usize,
     /// What counts towards the share of such answers: these, and everything else that is not
@@ -39,8 +39,8 @@ impl Spilled {
         &mut self,
         now: Time,
         session: &mut Session,
-        output: &Output,
-        budget: &Budget,
+        output: &ClientOutput,
+        budget: &ClientBudget,
     ) -> bool {
         self.waits = None;
         let mut left = PASS_SPILLS_MAX;
@@ -75,7 +75,7 @@ impl Spilled {
     }
 
     /// The client is gone, or its connection was closed in order.
-    pub(super) fn end(&mut self, budget: &Budget) {
+    pub(super) fn end(&mut self, budget: &ClientBudget) {
         self.outputs.clear();
         self.bytes = 0;
         self.counted = budget.spill(self.counted, 0);

@@ -2,7 +2,7 @@
 //! place of the control thread.
 
 use super::client::{Reply, RespClient as Client};
-use super::door::RespOptions;
+use super::front_end::RespOptions;
 use crate::control::shared::Shared;
 use crate::data::DataHandle;
 use crate::data::tests::{ME, Running, addresses, limits, member as member_at, operation, view_of};
@@ -115,8 +115,8 @@ impl Node {
             memory_bytes_max: limits.memory_bytes_max,
         };
         tell(&mut options);
-        let doors = super::door::doors(options);
-        let running = Running::start(doors, limits, view(ME, resp, &clusters));
+        let fronts = super::front_end::fronts(options);
+        let running = Running::start(fronts, limits, view(ME, resp, &clusters));
         Self {
             handle: running.handle.clone(),
             shared: running.shared.clone(),
@@ -671,7 +671,7 @@ async fn too_many_connections_are_refused_with_the_text_of_redis() {
     let mut answer = String::new();
     refused.read_to_string(&mut answer).await.unwrap();
     assert_eq!(answer, "-ERR max number of clients reached\r\n");
-    assert_eq!(node.handle.stats().await.door.connections_rejected, 1);
+    assert_eq!(node.handle.stats().await.front.connections_rejected, 1);
     node.stop().await;
 }
 

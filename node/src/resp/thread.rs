@@ -15,10 +15,10 @@ impl RespContext {
             Question::Counts(needs) => ToldThreads::Counts(Box::new(self.counted(*needs))),
             Question::Clients(chosen) => ToldThreads::Clients(self.client_lines(chosen)),
             Question::Kill(chosen) => ToldThreads::Number(self.kill_clients(chosen)),
-            Question::Slow(count) => ToldThreads::Slow(self.door.slow.newest(*count)),
-            Question::SlowLength => ToldThreads::Number(self.door.slow.len() as u64),
+            Question::Slow(count) => ToldThreads::Slow(self.front.slow.newest(*count)),
+            Question::SlowLength => ToldThreads::Number(self.front.slow.len() as u64),
             Question::ResetSlow => {
-                self.door.slow.clear();
+                self.front.slow.clear();
                 ToldThreads::Done
             }
             Question::ResetCounts => {
@@ -54,7 +54,7 @@ impl RespContext {
                     .shard()
                     .partitions()
                     .bytes_led(cluster::KEYSPACE, scripts::MAP);
-                let (kept, kept_bytes) = self.door.scripts.held(self.me().thread_number() == 0);
+                let (kept, kept_bytes) = self.front.scripts.held(self.me().thread_number() == 0);
                 let databases = self
                     .shard()
                     .partitions()
@@ -63,31 +63,31 @@ impl RespContext {
                 (Box::new(databases), stored + kept, bytes)
             }
         };
-        let (input, answers) = self.door.budget.held();
-        let output = answers + self.door.budget.spilled();
+        let (input, answers) = self.front.budget.held();
+        let output = answers + self.front.budget.spilled();
         ThreadCounts {
-            connected_clients: self.door.connections.len() as u64,
+            connected_clients: self.front.connections.len() as u64,
             client_bytes: (input + output) as u64,
             client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
-            memory_peak_bytes: self.door.sampling.memory_peak_bytes(stats.memory_bytes),
+            memory_peak_bytes: self.front.sampling.memory_peak_bytes(stats.memory_bytes),
             parked: stats.parked,
             databases,
             scripts,
             script_bytes,
             keys_held: stats.keys,
-            totals: self.totals(&stats).since(&self.door.sampling.totals_from),
-            rates: self.door.sampling.per_second(),
-            counts: self.door.counts.clone(),
+            totals: self.totals(&stats).since(&self.front.sampling.totals_from),
+            rates: self.front.sampling.per_second(),
+            counts: self.front.counts.clone(),
         }
     }
 
     fn totals(&self, stats: &Stats) -> Totals {
-        let door = self.door.counters;
-        let of_output = door.output_limited + self.door.hub.limited;
+        let front = self.front.counters;
+        let of_output = front.output_limited + self.front.hub.limited;
         Totals {
-            door,
-            connections_expelled: door.connections_expelled + of_output,
+            front,
+            connections_expelled: front.connections_expelled + of_output,
             expired: stats.expired,
             evicted: stats.evicted,
             hits: stats.hits,
@@ -97,22 +97,22 @@ impl RespContext {
 
     /// Lets `INFO` count from zero. (The counters of `/metrics` go on.)
     pub(crate) fn reset_counts(&mut self) {
-        self.door.sampling.totals_from = self.totals(&self.shard().stats());
-        self.door.counts = counts::CommandCounts::new();
+        self.front.sampling.totals_from = self.totals(&self.shard().stats());
+        self.front.counts = counts::CommandCounts::new();
     }
 
     /// Counts the error replies of a connection.
     pub(crate) fn count_errors(&mut self, failed: &mut Vec<FailedReply>) {
         for failed in failed.drain(..) {
-            self.door.counters.errors += failed.times;
-            self.door.counts.failed(&failed);
+            self.front.counters.errors += failed.times;
+            self.front.counts.failed(&failed);
         }
     }
 
     /// Whether the present plain `GET` or `SET` is timed.
     #[inline]
     pub(super) fn times_plain(&self) -> bool {
-        self.door.counters.commands.is_multiple_of(counts::SAMPLE)
-            || self.door.common.settings.times_all()
+        self.front.counters.commands.is_multiple_of(counts::SAMPLE)
+            || self.front.common.settings.times_all()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::counts::CommandCounts;
 use super::databases;
-use crate::data::DoorCounters;
+use crate::data::FrontEndCounters;
 
 /// The counters of one data thread.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ pub struct ThreadCounts {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is named after its line.
 pub struct Totals {
-    pub door: DoorCounters,
+    pub front: FrontEndCounters,
     /// Because of the output that waited for them.
     pub connections_expelled: u64,
     pub expired: u64,
@@ -44,7 +44,7 @@ pub struct Totals {
 impl Totals {
     fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            door: self.door.with(&other.door, &of),
+            front: self.front.with(&other.front, &of),
             connections_expelled: of(self.connections_expelled, other.connections_expelled),
             expired: of(self.expired, other.expired),
             evicted: of(self.evicted, other.evicted),

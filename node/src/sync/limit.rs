@@ -4,7 +4,7 @@ use super::{LockPlace, refused};
 use crate::error::Error;
 use crate::map::{KeyOf, encode_key};
 use crate::node::Node;
-use crate::node::limiters::Rule;
+use crate::node::limiters::LimiterRule;
 use doyen_engine::op::Action;
 use doyen_engine::sync::{self, SlidingWindow, TokenBucket};
 use doyen_placement::level::LIMITER_RULES;
@@ -43,7 +43,7 @@ pub struct OpenRateLimiter<K> {
     node: Node,
     keyspace: String,
     name: String,
-    rule: Result<Rule, Error>,
+    rule: Result<LimiterRule, Error>,
     kind: PhantomData<fn(K)>,
 }
 
@@ -80,7 +80,7 @@ impl<K> fmt::Debug for OpenRateLimiter<K> {
 pub struct RateLimiter<K> {
     place: LockPlace,
     name: String,
-    rule: Arc<Rule>,
+    rule: Arc<LimiterRule>,
     kind: PhantomData<fn(K)>,
 }
 
@@ -156,7 +156,7 @@ impl<K> OpenRateLimiter<K> {
     pub fn sliding_window(mut self, limit: u64, window: Duration) -> Self {
         let numbers = [limit, ms(window)];
         let rule = SlidingWindow::new(limit, ms(window));
-        let rule = rule.map(|rule| Rule::Window(rule, numbers));
+        let rule = rule.map(|rule| LimiterRule::Window(rule, numbers));
         self.rule = rule.ok_or_else(|| invalid("a sliding window"));
         self
     }
@@ -165,7 +165,7 @@ impl<K> OpenRateLimiter<K> {
     pub fn token_bucket(mut self, capacity: u64, refill: u64, period: Duration) -> Self {
         let numbers = [capacity, refill, ms(period)];
         let rule = TokenBucket::new(capacity, refill, ms(period));
-        let rule = rule.map(|rule| Rule::Bucket(rule, numbers));
+        let rule = rule.map(|rule| LimiterRule::Bucket(rule, numbers));
         self.rule = rule.ok_or_else(|| invalid("a token bucket"));
         self
     }
@@ -249,8 +249,8 @@ impl<K: Serialize> RateLimiter<K> {
             ..self.place.clone()
         };
         let action: Action = match *self.rule {
-            Rule::Bucket(bucket, _) => bucket.take(cost),
-            Rule::Window(window, _) => window.count(cost),
+            LimiterRule::Bucket(bucket, _) => bucket.take(cost),
+            LimiterRule::Window(window, _) => window.count(cost),
         };
         let decision = sync::read_decision(&place.execute(action).await).map_err(refused)?;
         Ok(Decision {

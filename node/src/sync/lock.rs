@@ -15,8 +15,8 @@ use tokio::time::Instant;
 const LOCKS: &str = "doyen.locks";
 /// The time to live of a grant, by default.
 const TTL: Duration = Duration::from_secs(15);
-/// The shortest time to live. A grant gives itself up 1.3 s and 2 % before its end, because clocks differ,
-/// and is renewed after a third.
+/// The shortest time to live. A grant gives itself up 1.3 s and 2 % before its end, because clocks
+/// differ, and is renewed after a third.
 const TTL_LEAST: Duration = Duration::from_secs(5);
 /// How long a holder's runtime may be blocked, by default, and at least.
 const BLOCKED: Duration = Duration::from_secs(300);
@@ -125,10 +125,10 @@ impl Lock {
         self
     }
 
-    /// How long a grant is renewed although the tokio runtime in which it was acquired gives no sign
-    /// of life, because the holder blocks it; 5 minutes by default, a second at least. After that
-    /// the grant ends within its time to live. A runtime with several threads gives signs of life as
-    /// long as one of them is free.
+    /// How long a grant is renewed although the tokio runtime in which it was acquired gives no
+    /// sign of life, because the holder blocks it; 5 minutes by default, a second at least. After
+    /// that the grant ends within its time to live. A runtime with several threads gives signs of
+    /// life as long as one of them is free.
     ///
     /// ```no_run
     /// # fn import() {}
@@ -182,8 +182,8 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: too many callers
-    /// wait at the member that has the lock. Otherwise as for [`Lock::try_acquire`].
+    /// [`Error::Busy`]: it is not this caller's turn in time. [`Error::Overloaded`]: too many
+    /// callers wait at the member that has the lock. Otherwise as for [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     /// If the future is dropped, this caller leaves the line, and a grant that was given meanwhile

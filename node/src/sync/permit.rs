@@ -26,8 +26,8 @@ const BEAT: Duration = Duration::from_secs(15);
 /// The node renews it on a thread of its own. So it is held although the holder blocks its thread,
 /// or the whole tokio runtime in which it was acquired, for as long as
 /// [`blocked_max`](crate::Lock::blocked_max): 5 minutes without another setting. If that runtime
-/// gives no sign of life for longer, or has ended, the grant is not renewed any more, and ends after
-/// its time to live. So a holder that never returns loses it.
+/// gives no sign of life for longer, or has ended, the grant is not renewed any more, and ends
+/// after its time to live. So a holder that never returns loses it.
 ///
 /// Example: [`Lock`](crate::Lock).
 #[must_use = "dropping it gives it back"]
@@ -114,7 +114,8 @@ impl Grant {
     }
 
     /// Waits until it is no longer certain that it is held: its process was paused or cut off for
-    /// too long, its runtime was blocked for too long, or its key was deleted. The future does not borrow the grant.
+    /// too long, its runtime was blocked for too long, or its key was deleted. The future does not
+    /// borrow the grant.
     ///
     /// # Cancel safety
     /// If the future is dropped, nothing has changed. It may stand in a `select!`.

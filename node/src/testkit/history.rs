@@ -4,7 +4,7 @@
 //! lower number than a call came before it. Operations that certainly did not happen leave no
 //! trace. Operations with an unknown outcome may have happened at any moment after their call.
 
-use super::linear::{Answer, Call, Entry, Verdict, check};
+use super::linear::{Answer, Call, HistoryEntry, Verdict, check};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,14 +28,14 @@ const SHOWN: (usize, usize) = (12, 3);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct History {
-    record: Arc<Record>,
+    record: Arc<HistoryRecord>,
 }
 
 #[derive(Debug, Default)]
-struct Record {
+struct HistoryRecord {
     moments: AtomicU64,
     /// Held to add one entry, or to judge at the end.
-    keys: Mutex<BTreeMap<String, Vec<Entry>>>,
+    keys: Mutex<BTreeMap<String, Vec<HistoryEntry>>>,
 }
 
 /// An operation under way. If it is dropped, its outcome counts as unknown, which is always true of
@@ -55,7 +55,7 @@ struct Record {
 #[derive(Debug)]
 #[must_use = "report its outcome"]
 pub struct PendingCall {
-    record: Arc<Record>,
+    record: Arc<HistoryRecord>,
     key: String,
     client: u32,
     /// `None`: the outcome was reported.
@@ -84,9 +84,9 @@ pub struct Violation {
     /// What is wrong.
     pub wrong: Wrong,
     /// The operation at which every explanation ends.
-    pub entry: Option<Entry>,
+    pub entry: Option<HistoryEntry>,
     /// The operations around it, in the order of their calls.
-    pub around: Vec<Entry>,
+    pub around: Vec<HistoryEntry>,
 }
 
 /// What is wrong with a history.
@@ -126,12 +126,12 @@ impl fmt::Display for Violation {
 }
 
 /// One operation in a line.
-struct ToldValue<'a>(&'a Entry);
+struct ToldValue<'a>(&'a HistoryEntry);
 
 impl fmt::Display for ToldValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        let Entry {
+        let HistoryEntry {
             client,
             call,
             called,
@@ -154,12 +154,12 @@ impl fmt::Display for ToldValue<'_> {
     }
 }
 
-impl Record {
+impl HistoryRecord {
     fn moment(&self) -> u64 {
         self.moments.fetch_add(1, Ordering::SeqCst)
     }
 
-    fn keys(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Entry>>> {
+    fn keys(&self) -> MutexGuard<'_, BTreeMap<String, Vec<HistoryEntry>>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -201,7 +201,7 @@ impl History {
     }
 }
 
-fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
+fn judge(key: &str, entries: &[HistoryEntry]) -> Option<Violation> {
     let mut ordered = entries.to_vec();
     ordered.sort_by_key(|entry| entry.called);
     let (wrong, at) = match check(&ordered) {
@@ -224,7 +224,7 @@ fn judge(key: &str, entries: &[Entry]) -> Option<Violation> {
 }
 
 /// What is wrong with an entry that has no explanation.
-fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
+fn wrong(history: &[HistoryEntry], entry: &HistoryEntry) -> Wrong {
     match (&entry.call, &entry.answered) {
         (Call::Get, Some((_, Answer::Nil))) => Wrong::Missing,
         (Call::Get, Some((_, Answer::Bulk(read)))) if written(history, read) => Wrong::Stale,
@@ -234,7 +234,7 @@ fn wrong(history: &[Entry], entry: &Entry) -> Wrong {
 
 /// Whether an operation may have written this value. Sums and appended values cannot be checked,
 /// and count as written.
-fn written(history: &[Entry], read: &[u8]) -> bool {
+fn written(history: &[HistoryEntry], read: &[u8]) -> bool {
     history.iter().any(|entry| match &entry.call {
         Call::Set(value)
         | Call::GetSet(value)
@@ -271,7 +271,7 @@ impl PendingCall {
         let waited = answered
             .as_ref()
             .map_or_else(|| self.record.moment(), |(at, _)| *at);
-        let entry = Entry {
+        let entry = HistoryEntry {
             client: self.client,
             call,
             called: self.called,

@@ -84,7 +84,7 @@ pub enum Answer {
 ///
 /// Example: [`check`].
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// The client. Its concurrent operations on one key happen in the order of their calls.
     pub client: u32,
     /// The operation.
@@ -99,7 +99,7 @@ pub struct Entry {
     pub waited: u64,
 }
 
-impl Entry {
+impl HistoryEntry {
     /// The moment until which the client waited for this.
     fn ended(&self) -> u64 {
         self.answered
@@ -264,8 +264,8 @@ struct HistoryStep {
 /// assert_eq!(check(&history), Verdict::Violated(2), "at 4 the value was there");
 /// ```
 #[must_use]
-pub fn check(history: &[Entry]) -> Verdict {
-    let mut ops: Vec<&Entry> = history.iter().collect();
+pub fn check(history: &[HistoryEntry]) -> Verdict {
+    let mut ops: Vec<&HistoryEntry> = history.iter().collect();
     ops.sort_by_key(|e| e.called);
     let mut done = vec![false; ops.len()];
     let mut open = ops.iter().filter(|e| e.answered.is_some()).count();
@@ -353,7 +353,7 @@ fn tag_given(call: &Call) -> Option<u64> {
 /// The operations that may come next, to be popped from the end: known outcomes first, by the
 /// moment of the answer, then unknown ones.
 fn candidates(
-    ops: &[&Entry],
+    ops: &[&HistoryEntry],
     done: &[bool],
     first: usize,
     (live, setters): (u64, &HashMap<u64, usize>),
@@ -433,8 +433,8 @@ mod trials;
 mod tests {
     use super::*;
 
-    fn op(called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-        Entry {
+    fn op(called: u64, answered: u64, call: Call, answer: Answer) -> HistoryEntry {
+        HistoryEntry {
             client: u32::try_from(called).unwrap(),
             call,
             called,
@@ -443,8 +443,8 @@ mod tests {
         }
     }
 
-    fn unknown(called: u64, call: Call) -> Entry {
-        Entry {
+    fn unknown(called: u64, call: Call) -> HistoryEntry {
+        HistoryEntry {
             client: u32::try_from(called).unwrap(),
             call,
             called,
@@ -489,11 +489,11 @@ mod tests {
 
     #[test]
     fn concurrent_calls_of_one_client_happen_in_order() {
-        let delete = |client, n| Entry {
+        let delete = |client, n| HistoryEntry {
             client,
             ..op(1, 10, Call::Delete, Answer::Int(n))
         };
-        let write = |client| Entry {
+        let write = |client| HistoryEntry {
             client,
             ..op(2, 9, set("a"), Answer::Ok)
         };
@@ -511,7 +511,7 @@ mod tests {
             check(&[delete(1, 1), write(1), read(Answer::Nil)]),
             Verdict::Violated(_)
         ));
-        let never = Entry {
+        let never = HistoryEntry {
             client: 1,
             ..unknown(1, Call::Delete)
         };
@@ -521,7 +521,7 @@ mod tests {
         );
         // The outcome is unknown, but the operation did not happen after the one that the client
         // sent behind it.
-        let waited = |waited| Entry {
+        let waited = |waited| HistoryEntry {
             client: 1,
             waited,
             ..unknown(1, set("b"))
@@ -536,7 +536,7 @@ mod tests {
             Verdict::Linearizable,
             "of two clients, either order"
         );
-        let late = Entry {
+        let late = HistoryEntry {
             client: 1,
             ..op(3, 9, set("a"), Answer::Ok)
         };
@@ -620,7 +620,8 @@ mod tests {
         };
         let passes = op(100, 200, Call::Expired { tag: 7 }, Answer::Ok);
         let read = |at, answer| op(at, at + 1, Call::Get, answer);
-        let judge = |more: Vec<Entry>| check(&[vec![set(1, 2), passes.clone()], more].concat());
+        let judge =
+            |more: Vec<HistoryEntry>| check(&[vec![set(1, 2), passes.clone()], more].concat());
         assert_eq!(
             judge(vec![
                 read(50, bulk("a")),

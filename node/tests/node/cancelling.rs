@@ -58,7 +58,8 @@ async fn a_dropped_acquire_leaves_neither_a_place_in_line_nor_a_grant() {
     }
     let (here, there) = (one.lock("held"), two.lock("held"));
     let grant = there.acquire(PATIENCE).await.expect("it is free");
-    // The first poll asks, and the second one waits in line: nothing wakes it while the lock is held.
+    // The first poll asks, and the second one waits in line: nothing wakes it while the lock is
+    // held.
     for polls in [1, 2, 1, 2] {
         assert!(polled(polls, here.acquire(PATIENCE)).await.is_none());
         let state = here.state().await.expect("known");

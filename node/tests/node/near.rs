@@ -193,8 +193,8 @@ async fn a_near_cache_of_a_cache_loads_once_and_sees_invalidations() {
     }
 }
 
-/// Regression: the logs that were kept for the near cache took all memory of a small node, which then
-/// refused every insert.
+/// Regression: the logs that were kept for the near cache took all memory of a small node, which
+/// then refused every insert.
 #[tokio::test]
 async fn a_near_cache_leaves_the_memory_of_a_small_node_to_data() {
     const KEYS: u64 = 5_120;

@@ -1,6 +1,6 @@
 //! Errors of the grid as answers of handlers.
 
-use crate::problem::Problem;
+use crate::problem::ProblemResponse;
 use axum::response::{IntoResponse, Response};
 use doyen::Error;
 use std::fmt;
@@ -52,7 +52,7 @@ impl std::error::Error for Failed {
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        let problem = Problem::of_error(&self.0);
+        let problem = ProblemResponse::of_error(&self.0);
         if problem.status.is_server_error() {
             tracing::warn!("a request failed: {}", self.0);
         }

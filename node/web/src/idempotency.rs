@@ -19,7 +19,7 @@ mod run;
 
 pub use record::{RequestKey, StoredRequest};
 
-use crate::problem::Problem;
+use crate::problem::ProblemResponse;
 use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::http::StatusCode;
@@ -29,7 +29,7 @@ use bytes::Bytes;
 use doyen::Map;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Limited};
-use run::Run;
+use run::GuardedRequest;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -245,7 +245,7 @@ where
                 Ok(body) => body,
                 Err(problem) => return Ok(problem.response()),
             };
-            let run = Run::new(settings, key, &parts, &body);
+            let run = GuardedRequest::new(settings, key, &parts, &body);
             let request = Request::from_parts(parts, Body::from(body));
             // A task of its own, so that a client that goes away neither ends the handler half way
             // nor leaves a claim behind that nobody runs for.
@@ -264,14 +264,14 @@ where
 
 impl IdempotencySettings {
     /// The key of a request that is to run once. `None`: it just runs.
-    fn key(&self, request: &Request) -> Result<Option<RequestKey>, Problem> {
+    fn key(&self, request: &Request) -> Result<Option<RequestKey>, ProblemResponse> {
         let method = request.method();
         if method.is_safe() {
             return Ok(None);
         }
         match key::of_headers(request.headers())? {
             Some(key) => Ok(Some(RequestKey::new(&(self.caller)(request), &key))),
-            None if self.required && !method.is_idempotent() => Err(Problem::new(
+            None if self.required && !method.is_idempotent() => Err(ProblemResponse::new(
                 StatusCode::BAD_REQUEST,
                 "This request needs the header Idempotency-Key, with a value that is new for each \
                  request and the same in its repeats.",
@@ -282,9 +282,9 @@ impl IdempotencySettings {
 }
 
 /// The whole body of a request.
-async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
+async fn whole(body: Body, limit: usize) -> Result<Bytes, ProblemResponse> {
     let too_large = || {
-        Problem::new(
+        ProblemResponse::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("A request with an Idempotency-Key may have {limit} bytes at most."),
         )
@@ -296,7 +296,7 @@ async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
             Err(why) if why.is::<http_body_util::LengthLimitError>() => {}
             Err(_) => {
                 let detail = "The body of the request did not arrive whole.";
-                return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+                return Err(ProblemResponse::new(StatusCode::BAD_REQUEST, detail));
             }
         }
     }
@@ -304,9 +304,10 @@ async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
 }
 
 /// The runtime ends before the handler does.
-fn stopping() -> Problem {
+fn stopping() -> ProblemResponse {
     let detail = "This server is stopping: repeat the request.";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(Duration::from_secs(1))
+    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        .retry_after(Duration::from_secs(1))
 }
 
 /// The parts of a request that make it the same request.

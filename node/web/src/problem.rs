@@ -11,13 +11,13 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// An answer of this crate instead of a handler's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ProblemResponse {
     pub(crate) status: StatusCode,
     pub(crate) detail: String,
     pub(crate) retry_after: Option<Duration>,
 }
 
-impl Problem {
+impl ProblemResponse {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -106,7 +106,7 @@ mod tests {
             (Error::Refused("the map secret-map".into()), 500, false),
         ];
         for (why, status, retry) in cases {
-            let problem = Problem::of_error(&why);
+            let problem = ProblemResponse::of_error(&why);
             assert_eq!(problem.status.as_u16(), status, "{why}");
             assert_eq!(problem.retry_after.is_some(), retry, "{why}");
             assert!(!problem.detail.contains("secret-map"));
@@ -117,7 +117,7 @@ mod tests {
     fn seconds_are_rounded_up_and_never_say_at_once() {
         assert_eq!(whole_seconds(Duration::from_millis(1_001)), 2);
         assert_eq!(whole_seconds(Duration::from_secs(2)), 2);
-        let soon = Problem::new(StatusCode::CONFLICT, "wait").retry_after(Duration::ZERO);
+        let soon = ProblemResponse::new(StatusCode::CONFLICT, "wait").retry_after(Duration::ZERO);
         let response = soon.response::<Bytes>();
         assert_eq!(response.headers()[RETRY_AFTER], "1");
     }

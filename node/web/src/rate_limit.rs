@@ -1,6 +1,6 @@
 //! Limits on requests that the whole cluster counts.
 
-use crate::problem::{Problem, whole_seconds};
+use crate::problem::{ProblemResponse, whole_seconds};
 use bytes::Bytes;
 use doyen::{Decision, Error, RateLimiter};
 use futures_util::future::BoxFuture;
@@ -220,21 +220,21 @@ impl RateSettings {
         &self,
         limiter: &RateLimiter<K>,
         key: &K,
-    ) -> Result<Option<Decision>, Problem> {
+    ) -> Result<Option<Decision>, ProblemResponse> {
         let asked = tokio::time::timeout(self.timeout, limiter.check(key)).await;
         let why = match asked {
             Ok(Ok(decision)) => return Ok(Some(decision)),
             // Otherwise a client could choose a key that nothing counts.
             Ok(Err(Error::Key(_) | Error::TooLarge)) => {
                 let detail = "What this request is limited by is too long or malformed.";
-                return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+                return Err(ProblemResponse::new(StatusCode::BAD_REQUEST, detail));
             }
             Ok(Err(why)) => why,
             Err(_) => Error::Unavailable,
         };
         tracing::warn!("a rate limit is not known: {why}");
         if self.closed || !passes(&why) {
-            return Err(Problem::of_error(&Error::Unavailable));
+            return Err(ProblemResponse::of_error(&Error::Unavailable));
         }
         Ok(None)
     }
@@ -262,9 +262,9 @@ const fn passes(why: &Error) -> bool {
     why.retryable() || matches!(why, Error::Unknown | Error::Closed)
 }
 
-fn refusal(decision: &Decision) -> Problem {
+fn refusal(decision: &Decision) -> ProblemResponse {
     let detail = "There were too many requests: send the next one later.";
-    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, detail);
+    let problem = ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, detail);
     match decision.retry_after {
         Some(time) => problem.retry_after(time),
         None => problem,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The counters that operations add to. Nothing here reads a clock or allocates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct LoadCounters {
     /// Operations that read.
     pub reads: u64,
     /// Operations that write.
@@ -34,9 +34,9 @@ const LEAST: f64 = 0.01;
 /// One partition's counters and rates.
 #[derive(Debug, Clone, Default)]
 pub struct Meter {
-    counted: Counters,
+    counted: LoadCounters,
     /// The counters at the last look, from which rates are computed.
-    looked: Counters,
+    looked: LoadCounters,
     /// Rates per second, with decay.
     rates: [f64; 4],
     sample: Option<Box<Sample>>,
@@ -83,7 +83,7 @@ impl Meter {
 
     /// The counts so far.
     #[must_use]
-    pub const fn counted(&self) -> Counters {
+    pub const fn counted(&self) -> LoadCounters {
         self.counted
     }
 
@@ -141,7 +141,7 @@ pub struct Rounding {
 
 impl Rounding {
     /// As whole numbers.
-    pub fn round(&mut self, Rates(rates): Rates) -> Counters {
+    pub fn round(&mut self, Rates(rates): Rates) -> LoadCounters {
         let mut whole = [0_u64; 4];
         for ((whole, left), rate) in whole.iter_mut().zip(&mut self.left).zip(rates) {
             // A rate of nothing stays nothing.
@@ -151,7 +151,7 @@ impl Rounding {
             }
         }
         let [reads, writes, read_bytes, written_bytes] = whole;
-        Counters {
+        LoadCounters {
             reads,
             writes,
             read_bytes,
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn rates_follow_the_counters_and_decay() {
         let mut meter = Meter::default();
-        let mut rates = Counters::default();
+        let mut rates = LoadCounters::default();
         for _ in 0..60 {
             (0..1000).for_each(|_| _ = meter.read(100));
             (0..200).for_each(|_| _ = meter.write(10));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(left, 0, "and nothing in the end");
     }
 
-    fn looked(meter: &mut Meter, since: Duration) -> Counters {
+    fn looked(meter: &mut Meter, since: Duration) -> LoadCounters {
         Rounding::default().round(meter.look(since))
     }
 

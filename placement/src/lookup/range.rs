@@ -62,7 +62,7 @@ pub struct RangeLookup {
     /// What the splits of a layer have in common, layer by layer.
     common: Vec<u8>,
     /// The words of all layers, level by level.
-    runs: Vec<Run>,
+    runs: Vec<BoundaryRun>,
     /// For each word of each layer, the first split with that word. One more for each layer, where
     /// its splits end.
     firsts: Vec<u32>,
@@ -73,7 +73,7 @@ pub struct RangeLookup {
 /// Words that are compared together.
 #[derive(Debug, Clone, Copy)]
 #[repr(align(64))]
-struct Run {
+struct BoundaryRun {
     words: [u64; RUN],
     /// In the last level: the first split with the first word.
     first: u32,
@@ -208,7 +208,7 @@ impl RangeLookup {
     }
 
     /// The last word of a layer that is not above this one, with its run.
-    fn last_upto(&self, layer: &Layer, word: u64) -> Option<(usize, &Run)> {
+    fn last_upto(&self, layer: &Layer, word: u64) -> Option<(usize, &BoundaryRun)> {
         let words = layer.words as usize;
         let (&last, sparser) = layer.starts[..layer.levels as usize].split_last()?;
         if word == u64::MAX {
@@ -216,7 +216,7 @@ impl RangeLookup {
             return Some((words - 1, &self.runs[last as usize + (words - 1) / RUN]));
         }
         // Without branches, because the results of the comparisons cannot be predicted.
-        let upto = |run: &Run| {
+        let upto = |run: &BoundaryRun| {
             run.words
                 .iter()
                 .map(|w| usize::from(*w <= word))
@@ -349,7 +349,7 @@ impl RangeLookup {
         for (start, level) in starts.iter_mut().zip(levels.iter().rev()) {
             *start = self.runs.len() as u32;
             for (number, words) in level.chunks(RUN).enumerate() {
-                let mut run = Run {
+                let mut run = BoundaryRun {
                     words: [u64::MAX; RUN],
                     first: 0,
                     plain: false,

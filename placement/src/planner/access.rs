@@ -31,8 +31,8 @@ pub enum NotGranted {
 /// it has it already.
 ///
 /// # Errors
-/// A user, a token or an allowed weight is not as it was said to be before, or there would be too many
-/// or too much text.
+/// A user, a token or an allowed weight is not as it was said to be before, or there would be too
+/// many or too much text.
 pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Table>, NotGranted> {
     // A request that is repeated finds its own change, and that is no conflict.
     if table.access.has(change) {

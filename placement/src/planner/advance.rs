@@ -29,7 +29,7 @@ pub struct MoveLimits {
 
 /// Facts about moves that are not in the table.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Waits {
+pub struct MoveFacts {
     /// Learners that must not be added now.
     pub paused: BTreeSet<(PartitionRef, MemberId)>,
     /// Partitions that move because a member's measured work is too much (`PlannedChanges::hot`).
@@ -42,7 +42,7 @@ pub struct Waits {
 /// primary, and a later one drops the old copy. Partitions that lack copies get their learners
 /// first, then those on members that leave, then hot ones.
 #[must_use]
-pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Table> {
+pub fn advance(table: &Table, limits: &MoveLimits, waits: &MoveFacts) -> Option<Table> {
     let receivers: BTreeSet<MemberId> = table
         .members
         .iter()
@@ -52,8 +52,8 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
 
-    let mut traffic = Traffic::default();
-    let mut waiting: Vec<Waiting> = Vec::new();
+    let mut traffic = LearnerTraffic::default();
+    let mut waiting: Vec<LearnerNeed> = Vec::new();
     let mut changed = false;
     let stepped = change_partitions(table, |at, partition| {
         let next = if silent(partition.primary()) {
@@ -79,7 +79,7 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
                     .replicas
                     .iter()
                     .any(|r| !receivers.contains(&r.member) && !silent(r.member));
-                waiting.push(Waiting {
+                waiting.push(LearnerNeed {
                     lacking,
                     drains,
                     hot: waits.hot.contains(&at),
@@ -98,7 +98,7 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
     waiting
         .sort_by_key(|waiting| std::cmp::Reverse((waiting.lacking, waiting.drains, waiting.hot)));
     let mut learners: BTreeMap<PartitionRef, Vec<MemberId>> = BTreeMap::new();
-    for Waiting {
+    for LearnerNeed {
         at,
         source,
         missing,
@@ -128,7 +128,7 @@ pub fn advance(table: &Table, limits: &MoveLimits, waits: &Waits) -> Option<Tabl
 }
 
 /// A partition that needs learners.
-struct Waiting {
+struct LearnerNeed {
     /// The number of copies that it lacks.
     lacking: usize,
     /// Whether one of its members receives no copies any more.
@@ -174,13 +174,13 @@ fn step(partition: &Partition, receivers: &BTreeSet<MemberId>) -> Partition {
 
 /// Learners under way.
 #[derive(Debug, Default)]
-struct Traffic {
+struct LearnerTraffic {
     by_source: BTreeMap<MemberId, usize>,
     by_target: BTreeMap<MemberId, usize>,
     all: usize,
 }
 
-impl Traffic {
+impl LearnerTraffic {
     fn add(&mut self, source: MemberId, target: MemberId) {
         *self.by_source.entry(source).or_default() += 1;
         *self.by_target.entry(target).or_default() += 1;

@@ -6,7 +6,7 @@ use super::layout::{Seating, Seats, Topology, copies_each, leads_each};
 use crate::division::{Arcs, Brought, Division};
 use crate::hash::Digest;
 use crate::id::{KeyspaceId, PartitionId};
-use crate::ring::{self, Ring, Walk, tokens_of_weight};
+use crate::ring::{self, Ring, RingWalk, tokens_of_weight};
 use crate::scheduler::Schedulers;
 use crate::table::validate::{PARTITIONS_ALL_MAX, PARTITIONS_MAX};
 use crate::table::{Assignment, Keyspace, Mode, Partition, Table};
@@ -60,7 +60,7 @@ pub fn assign(table: &Table) -> Table {
                 room -= arcs.partitions().count() - 1;
                 // If there are rules, the layout follows them, beginning with the owners as
                 // primaries.
-                let walk = Walk::new(
+                let walk = RingWalk::new(
                     arcs.ring(),
                     topology.members(),
                     if keyspace.rules.is_empty() { copies } else { 1 },

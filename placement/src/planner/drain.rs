@@ -6,7 +6,7 @@
 
 use super::balance::stop;
 use super::edit::set_state;
-use super::{Pace, hand_over, may_receive};
+use super::{HandOverUrgency, hand_over, may_receive};
 use crate::id::MemberId;
 use crate::table::{Member, MemberState, Partition, Role, Table};
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ pub fn drain(table: &Table, name: &str) -> Result<Table, NotDrained> {
     {
         return Err(NotDrained::NoReceiver(name.into()));
     }
-    let mut next = hand_over(table, member.id, Pace::Repair);
+    let mut next = hand_over(table, member.id, HandOverUrgency::Repair);
     // It stays until an operator stops it.
     set_state(&mut next, member.id, MemberState::Draining);
     next.settings.balancing.set_drained(member.id, true);

@@ -1,6 +1,6 @@
 //! The first table of a cluster.
 
-use super::{allow_present, assign, elders};
+use super::{allow_present, assign, choose_voters};
 use crate::id::{Age, ClusterId, MapId, OrderKey, Term, Version};
 use crate::level::LEVELS;
 use crate::table::{Keyspace, Member, MemberState, Settings, Table};
@@ -52,7 +52,7 @@ pub fn first(
         access: Arc::default(),
         annex: Arc::default(),
     };
-    table.voters = elders(&table);
+    table.voters = choose_voters(&table);
     allow_present(&mut table);
     assign(&table)
 }

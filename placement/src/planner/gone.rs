@@ -2,7 +2,7 @@
 //! is missed in the morning, although the cluster is whole again.
 
 use crate::level::ANNEX;
-use crate::table::annex::{Departure, GONE_MAX, Gone};
+use crate::table::annex::{GONE_MAX, Gone, GoneMember};
 use crate::table::{Annex, MemberState, Table};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub fn note_gone(before: &Table, table: &Table) -> Option<Table> {
         id: m.id,
         name: m.name.clone(),
         why: match m.state {
-            MemberState::Leaving => Departure::Left,
-            MemberState::Live | MemberState::Draining | MemberState::Silent => Departure::Silent,
+            MemberState::Leaving => GoneMember::Left,
+            MemberState::Live | MemberState::Draining | MemberState::Silent => GoneMember::Silent,
         },
     });
     let known = &table.annex.gone;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// How quickly a leaver hands over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Pace {
+pub enum HandOverUrgency {
     /// It keeps its copies of partitions that would otherwise have too few copies, until others
     /// have been made.
     Repair,
@@ -27,7 +27,7 @@ pub enum Pace {
 /// [`MemberState::Draining`], and the next plan puts copies of its partitions elsewhere. It keeps
 /// its vote until it is removed.
 #[must_use]
-pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
+pub fn hand_over(table: &Table, leaver: MemberId, pace: HandOverUrgency) -> Table {
     if table.member(leaver).is_none() {
         return table.clone();
     }
@@ -45,8 +45,8 @@ pub fn hand_over(table: &Table, leaver: MemberId, pace: Pace) -> Table {
     let mut next = change_partitions(table, |at: PartitionRef, partition| {
         let wanted = match pace {
             // If no member stays, the leavers keep all that they have.
-            Pace::Repair => wanted.get(&at.keyspace).copied().unwrap_or(0).max(1),
-            Pace::AtOnce => 0,
+            HandOverUrgency::Repair => wanted.get(&at.keyspace).copied().unwrap_or(0).max(1),
+            HandOverUrgency::AtOnce => 0,
         };
         let mut changed = if partition.holds(leaver) {
             handed_over(partition, leaver, &states, wanted)

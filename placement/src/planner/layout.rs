@@ -11,7 +11,7 @@ mod shares;
 mod topology;
 
 pub(crate) use bounds::Bounds;
-pub(super) use measured::Others;
+pub(super) use measured::OtherKeyspaceLoads;
 pub(crate) use schedulers::{Seen, shapes};
 pub(super) use seats::{Seating, Seats};
 pub(crate) use shares::copies_each;

@@ -165,7 +165,7 @@ pub fn operators(table: &Table, goals: &Plan, loads: &Loads) -> Vec<Operator> {
             .copied()
             .or(partition.goal.as_ref())
             .filter(|goal| !goal.is_empty())?;
-        let view = View {
+        let view = PlanView {
             topology: &topology,
             rules: rules.get(&at.keyspace)?,
             states: &states,
@@ -247,7 +247,7 @@ fn take(replicas: &mut Vec<Replica>, action: &OperatorAction) {
 }
 
 /// Everything that decides the reason of one partition's move.
-struct View<'a> {
+struct PlanView<'a> {
     topology: &'a Topology,
     rules: &'a Bounds,
     states: &'a BTreeMap<MemberId, MemberState>,
@@ -256,7 +256,7 @@ struct View<'a> {
     begun: bool,
 }
 
-impl View<'_> {
+impl PlanView<'_> {
     fn steps(&self, partition: &Partition, goal: &[MemberId]) -> Vec<(OperatorAction, Reason)> {
         let arrivals: Vec<MemberId> = goal
             .iter()

@@ -2,7 +2,7 @@
 
 use super::edit::{may_receive, states};
 use super::health::copies_wanted;
-use super::layout::{Others, Seating, Seats, Topology};
+use super::layout::{OtherKeyspaceLoads, Seating, Seats, Topology};
 use super::{Plan, ranges, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
@@ -43,7 +43,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     };
     let states = states(table);
     let all = topology(&|_| true);
-    let mut others = Others::new(&all, table, loads);
+    let mut others = OtherKeyspaceLoads::new(&all, table, loads);
     if loads.unreached().is_empty() {
         let state = |m: MemberId| states.get(&m).copied();
         return plan_all((table, loads), schedulers, |keyspace| {
@@ -52,7 +52,7 @@ pub fn plan_for(table: &Table, schedulers: Schedulers, loads: &Loads) -> Plan {
     }
     let unreached = |m: MemberId| loads.unreached().contains(&m);
     let reached = topology(&|m| !unreached(m));
-    let mut others_reached = Others::new(&reached, table, loads);
+    let mut others_reached = OtherKeyspaceLoads::new(&reached, table, loads);
     // If the primary is not the planned one, the present state may be what the plan now wants.
     let changes = |p: &Partition, goal: &Vec<MemberId>| {
         p.goal.as_ref() != Some(goal) && (p.goal.is_some() || !is_reached(p, goal))
@@ -157,7 +157,7 @@ fn plan_keyspace(
     (table, keyspace): (&Table, &Keyspace),
     on: Schedulers,
     state: impl Fn(MemberId) -> Option<MemberState>,
-    others: &mut Others<'_>,
+    others: &mut OtherKeyspaceLoads<'_>,
 ) -> Plan {
     let copies = copies_wanted(keyspace, topology.len());
     if copies == 0 {

@@ -1,9 +1,9 @@
 //! Failover: one table without the dead members.
 
 use super::balance::release_held;
+use super::choose_voters;
 use super::drain::forget_drained;
 use super::edit::{change_partitions, may_receive, set_state, states};
-use super::elders;
 use super::health::holders;
 use super::layout::Spare;
 use crate::id::{KeyspaceId, MemberId};
@@ -113,7 +113,7 @@ pub(super) fn without(
             .any(|m| m.id == *v && m.state != MemberState::Silent)
     });
     if next.voters.is_empty() {
-        next.voters = elders(&next);
+        next.voters = choose_voters(&next);
     }
     if next.voters.is_empty() {
         table.clone()

@@ -18,7 +18,7 @@ use super::{Plan, reshape};
 use crate::division::{Arcs, Brought, Cut, Division};
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
-use crate::ring::{self, Ring, Walk, tokens_of_weight};
+use crate::ring::{self, Ring, RingWalk, tokens_of_weight};
 use crate::scheduler::{Scheduler, Schedulers};
 use crate::table::validate::{PARTITIONS_MAX, RESHAPED_MAX};
 use crate::table::{Keyspace, Member, MemberState, Mode, Partition, Reshape, Table};
@@ -46,7 +46,7 @@ pub(super) fn plan((table, keyspace): (&Table, &Keyspace), arcs: &Arcs, loads: &
     let states = states(table);
     let silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
     let held = super::plan::held(table, keyspace);
-    let walk = Walk::new(arcs.ring(), &receivers, copies);
+    let walk = RingWalk::new(arcs.ring(), &receivers, copies);
     let goal = |(arc, id): (usize, PartitionId)| {
         let partition = keyspace.partition(id)?;
         let at = PartitionRef::new(keyspace.id, id);

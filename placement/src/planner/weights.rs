@@ -48,8 +48,8 @@ pub fn too_heavy(table: &Table, newcomer: &Member) -> Option<TooHeavy> {
     })
 }
 
-/// Allows the weights that founders have. Otherwise they would wait for an operator after their next
-/// restart.
+/// Allows the weights that founders have. Otherwise they would wait for an operator after their
+/// next restart.
 pub fn allow_present(table: &mut Table) {
     let heavy = |m: &&Arc<Member>| too_heavy(table, m).is_some();
     let heavy: Vec<AccessWeight> = table

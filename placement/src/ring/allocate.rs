@@ -88,7 +88,7 @@ pub fn allocate(
     let Some(place) = topology.place(newcomer) else {
         return Vec::new();
     };
-    let mut board = Board::new(ring, &topology, copies);
+    let mut board = AllocationBoard::new(ring, &topology, copies);
     if board.arcs.is_empty() {
         let step = (u128::from(u64::MAX) / tokens.max(1) as u128) as u64;
         let first = draw(newcomer, seed, 0).place();
@@ -122,10 +122,10 @@ fn draw(member: MemberId, seed: u64, number: u64) -> Token {
 }
 
 /// A ring on which tokens are tried.
-struct Board<'a> {
+struct AllocationBoard<'a> {
     topology: &'a Topology,
     limits: GroupLimits,
-    arcs: Vec<Held>,
+    arcs: Vec<HeldArc>,
     led: Vec<f64>,
     held: Vec<f64>,
     fair: Vec<(f64, f64)>,
@@ -133,7 +133,7 @@ struct Board<'a> {
 
 /// An arc and the members that hold it.
 #[derive(Debug, Clone, Default)]
-struct Held {
+struct HeldArc {
     /// The token at its end.
     place: u64,
     owner: usize,
@@ -151,7 +151,7 @@ struct Slope {
     each: f64,
 }
 
-impl<'a> Board<'a> {
+impl<'a> AllocationBoard<'a> {
     fn new(ring: &Ring, topology: &'a Topology, copies: usize) -> Self {
         let limits = GroupLimits::new(topology, copies);
         let fair = fair(topology, limits.copies());
@@ -159,10 +159,10 @@ impl<'a> Board<'a> {
             .tokens()
             .iter()
             .filter_map(|(token, m)| {
-                Some(Held {
+                Some(HeldArc {
                     place: token.place(),
                     owner: topology.place(*m)?,
-                    ..Held::default()
+                    ..HeldArc::default()
                 })
             })
             .collect();
@@ -366,10 +366,10 @@ impl<'a> Board<'a> {
         touched.iter().for_each(|&arc| self.count(arc, -1.0));
         self.arcs.insert(
             next,
-            Held {
+            HeldArc {
                 place,
                 owner,
-                ..Held::default()
+                ..HeldArc::default()
             },
         );
         touched

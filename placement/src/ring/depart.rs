@@ -11,7 +11,7 @@
 //! members around the ring decides which members hold copies, and that order is the same wherever
 //! `a` stands in between.
 
-use super::{Ring, Walk, ownership};
+use super::{Ring, RingWalk, ownership};
 use crate::id::MemberId;
 use crate::table::Member;
 use crate::token::Token;
@@ -58,7 +58,7 @@ pub fn depart(ring: &Ring, members: &[Arc<Member>], leaver: MemberId, copies: us
 }
 
 /// An arc of the leaver, between two tokens of other members.
-struct Gap {
+struct LeaverArc {
     /// The token before it, which may move into it.
     token: usize,
     /// The member of that token, and the member of the token behind the gap.
@@ -80,8 +80,8 @@ fn gaps(
     leaver: MemberId,
     members: &[Arc<Member>],
     copies: usize,
-) -> Vec<Gap> {
-    let walk = Walk::new(left, members, copies);
+) -> Vec<LeaverArc> {
+    let walk = RingWalk::new(left, members, copies);
     let gap = |token: usize| {
         let next = (token + 1) % left.tokens.len();
         let ((begin, before), (_, behind)) = (left.tokens[token], left.tokens[next]);
@@ -100,7 +100,7 @@ fn gaps(
         // place.
         let steps = end.place().wrapping_sub(begin.place()).saturating_sub(1);
         let share = steps as f64 / super::WHOLE;
-        (before != behind).then(|| Gap {
+        (before != behind).then(|| LeaverArc {
             token,
             leads: [before, behind],
             holds: [only(0), only(1)],
@@ -112,7 +112,7 @@ fn gaps(
     (0..left.tokens.len()).filter_map(gap).collect()
 }
 
-impl Gap {
+impl LeaverArc {
     /// Moves the token to the place where the sum of the squared distances from the fair shares is
     /// least, while all other tokens stay.
     fn settle(

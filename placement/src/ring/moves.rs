@@ -1,6 +1,6 @@
 //! The parts of the ring that a change moves.
 
-use super::{Arc, Ring, Walk};
+use super::{Arc, Ring, RingWalk};
 use crate::id::MemberId;
 use crate::token::Token;
 
@@ -19,7 +19,7 @@ pub struct Move {
 /// new or removed tokens, and arcs before them whose copies reached beyond. Neighbours with the
 /// same change are joined.
 #[must_use]
-pub fn moves(before: (&Ring, &Walk), after: (&Ring, &Walk)) -> Vec<Move> {
+pub fn moves(before: (&Ring, &RingWalk), after: (&Ring, &RingWalk)) -> Vec<Move> {
     let mut bounds: Vec<Token> = before
         .0
         .tokens()
@@ -29,7 +29,7 @@ pub fn moves(before: (&Ring, &Walk), after: (&Ring, &Walk)) -> Vec<Move> {
         .collect();
     bounds.sort_unstable();
     bounds.dedup();
-    let copies = |(ring, walk): (&Ring, &Walk), token| {
+    let copies = |(ring, walk): (&Ring, &RingWalk), token| {
         ring.arc_of(token)
             .map(|arc| walk.replicas(arc))
             .unwrap_or_default()

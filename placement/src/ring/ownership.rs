@@ -1,6 +1,6 @@
 //! The shares of a ring that each member leads and holds, and those that it should.
 
-use super::{GroupLimits, Ring, Walk};
+use super::{GroupLimits, Ring, RingWalk};
 use crate::id::MemberId;
 use crate::planner::layout::{Topology, copies_each};
 use crate::table::Member;
@@ -44,7 +44,7 @@ pub fn ownership(
             )
         })
         .collect();
-    let walk = Walk::new(ring, members, copies);
+    let walk = RingWalk::new(ring, members, copies);
     for arc in 0..ring.tokens().len() {
         let share = ring.arc(arc).map_or(0.0, |arc| arc.share());
         for (place, member) in walk.replicas(arc).into_iter().enumerate() {

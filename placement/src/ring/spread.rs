@@ -10,12 +10,12 @@ use std::sync::Arc;
 ///
 /// Members are named by their place in the list that they were given in.
 #[derive(Debug)]
-pub struct Spread {
+pub struct ArcSpread {
     topology: Topology,
     limits: GroupLimits,
 }
 
-impl Spread {
+impl ArcSpread {
     /// Spreads this many copies over these members, or one copy on each member if there are fewer.
     #[must_use]
     pub fn new(members: &[Arc<Member>], copies: usize) -> Self {

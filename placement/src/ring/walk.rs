@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Finds the copies of arcs.
 #[derive(Debug)]
-pub struct Walk {
+pub struct RingWalk {
     topology: Topology,
     limits: GroupLimits,
     /// For each token, the place of its member in the topology. `None`: the member is not in the
@@ -18,7 +18,7 @@ pub struct Walk {
     owners: Vec<Option<usize>>,
 }
 
-impl Walk {
+impl RingWalk {
     /// A walk on this ring, with this many copies, the primary included, on these members. Tokens
     /// of other members are skipped.
     #[must_use]

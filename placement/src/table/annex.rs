@@ -28,7 +28,7 @@ pub struct Annex {
     pub branches: Vec<Branch>,
     /// The last members that went, in the order in which they went; no member has their names.
     pub gone: Vec<Gone>,
-    /// Which messages about keys Redis clients get, as the front door numbers the letters of
+    /// Which messages about keys Redis clients get, as the front end numbers the letters of
     /// `notify-keyspace-events`. `None`: what each node was started with.
     pub key_events: Option<u32>,
 }
@@ -84,16 +84,16 @@ impl Annex {
         self.branches.iter().flat_map(|branch| &branch.named)
     }
 
-    /// Whether a table with this annex may come after one with the annex `before`: it has all of its
-    /// branches.
+    /// Whether a table with this annex may come after one with the annex `before`: it has all of
+    /// its branches.
     #[must_use]
     pub fn descends_from(&self, before: &Self) -> bool {
         let kept = |branch: &Branch| self.branch(branch.id).is_some();
         before.branches.iter().all(kept)
     }
 
-    /// Whether a recovery that `before` does not have asserted the death of this member, and went on
-    /// from an earlier table than `name`: the member did not die, and went on as well.
+    /// Whether a recovery that `before` does not have asserted the death of this member, and went
+    /// on from an earlier table than `name`: the member did not die, and went on as well.
     #[must_use]
     pub fn gave_up(&self, member: MemberId, name: TableName, before: &Self) -> bool {
         let further = |branch: &&Branch| before.branch(branch.id).is_none();
@@ -131,19 +131,19 @@ pub struct Gone {
     /// Its name.
     pub name: String,
     /// Why it went.
-    pub why: Departure,
+    pub why: GoneMember,
 }
 
 /// Why a member went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Departure {
+pub enum GoneMember {
     /// It left in order.
     Left,
     /// It did not answer.
     Silent,
 }
 
-crate::tagged!(Departure {
+crate::tagged!(GoneMember {
     0 => Left {},
     1 => Silent {},
 });

@@ -20,7 +20,7 @@ pub struct TableDelta {
     pub base: TableName,
     /// The level of the resulting table.
     level: u16,
-    changes: Changes,
+    changes: TableChanges,
     /// The difference in who may do what.
     access: AccessDelta,
     /// The annex, if it changed. From level 16 on, deltas carry it (`leveled`).
@@ -29,7 +29,7 @@ pub struct TableDelta {
 
 /// The contents of a delta, as they are encoded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Changes {
+struct TableChanges {
     /// The resulting table.
     target: TableName,
     settings: Option<Settings>,
@@ -65,14 +65,14 @@ struct KeyspaceDelta {
 /// Changed starts of partitions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum DivisionDelta {
-    Runs(Places<RunStart>),
-    Arcs(Places<Brought>),
-    Ranges(Places<RangeStart>),
+    Runs(SortedListDelta<RunStart>),
+    Arcs(SortedListDelta<Brought>),
+    Ranges(SortedListDelta<RangeStart>),
 }
 
 /// Removed places of a sorted list, by their numbers, and new ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Places<T> {
+struct SortedListDelta<T> {
     gone: Vec<u32>,
     new: Vec<T>,
 }
@@ -105,7 +105,7 @@ impl TableDelta {
             old.members.iter().map(|m| (m.id, m)).collect();
         let kept: BTreeMap<MemberId, &Arc<Member>> =
             new.members.iter().map(|m| (m.id, m)).collect();
-        let changes = Changes {
+        let changes = TableChanges {
             target: new.name(),
             settings: (old.settings != new.settings).then(|| new.settings.clone()),
             members_gone: known
@@ -229,7 +229,7 @@ impl Serialize for TableDelta {
             version,
             hash,
         } = self.base;
-        let rest: Rest<&Changes> = ((term, version, hash), &self.changes);
+        let rest: Rest<&TableChanges> = ((term, version, hash), &self.changes);
         let heads = self
             .changes
             .keyspaces
@@ -249,7 +249,7 @@ impl Serialize for TableDelta {
 impl<'de> Deserialize<'de> for TableDelta {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (level, cluster, rest, access, annex) =
-            leveled::deserialize(deserializer, |(_, changes): &mut Rest<Changes>| {
+            leveled::deserialize(deserializer, |(_, changes): &mut Rest<TableChanges>| {
                 let heads = changes.keyspaces.iter_mut().map(|k| k.head.as_mut());
                 Bearers {
                     keyspaces: heads.flatten().collect(),
@@ -274,7 +274,7 @@ impl<'de> Deserialize<'de> for TableDelta {
     }
 }
 
-impl Changes {
+impl TableChanges {
     fn apply_members(&self, old: &Table) -> Vec<Arc<Member>> {
         let mut members: BTreeMap<MemberId, &Arc<Member>> =
             old.members.iter().map(|m| (m.id, m)).collect();
@@ -414,17 +414,17 @@ impl DivisionDelta {
     fn between(old: &Division, new: &Division) -> Self {
         match (old, new) {
             (Division::Runs(old), Division::Runs(new)) => {
-                Self::Runs(Places::between(old.starts(), new.starts()))
+                Self::Runs(SortedListDelta::between(old.starts(), new.starts()))
             }
-            (Division::Arcs(old), Division::Arcs(new)) => Self::Arcs(Places::between(
+            (Division::Arcs(old), Division::Arcs(new)) => Self::Arcs(SortedListDelta::between(
                 &old.brought().collect::<Vec<_>>(),
                 &new.brought().collect::<Vec<_>>(),
             )),
             (Division::Ranges(old), Division::Ranges(new)) => {
-                Self::Ranges(Places::between(old.starts(), new.starts()))
+                Self::Ranges(SortedListDelta::between(old.starts(), new.starts()))
             }
             // Other divisions are the same, or are encoded whole.
-            _ => Self::Runs(Places {
+            _ => Self::Runs(SortedListDelta {
                 gone: Vec::new(),
                 new: Vec::new(),
             }),
@@ -453,7 +453,7 @@ impl DivisionDelta {
     }
 }
 
-impl<T: Ord + Clone> Places<T> {
+impl<T: Ord + Clone> SortedListDelta<T> {
     /// Both lists are in order.
     fn between(old: &[T], new: &[T]) -> Self {
         let gone = (0..)

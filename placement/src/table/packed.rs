@@ -7,7 +7,7 @@ use super::{
     Age, Keyspace, MapEntry, Member, Origin, Partition, Replica, ReplicaState, Settings, Table,
     leveled::{self, Additions, Bearers},
 };
-use crate::access::Access;
+use crate::access::AccessSettings;
 use crate::id::{
     ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId, Term, Version,
 };
@@ -135,7 +135,7 @@ impl Serialize for Table {
         let packed = Packed::from(self.clone());
         // JSON is for reports, which show neither hashes of passwords nor those of tokens. What is
         // in the annex, simulations do not need.
-        let none = (Access::default(), Annex::default());
+        let none = (AccessSettings::default(), Annex::default());
         let (access, annex) = match serializer.is_human_readable() {
             true => (&none.0, &none.1),
             false => (&*self.access, &*self.annex),
@@ -170,7 +170,7 @@ impl Packed {
         self,
         level: u16,
         cluster: ClusterId,
-        access: Access,
+        access: AccessSettings,
         annex: Annex,
     ) -> Result<Table, Unpacked> {
         let Self {

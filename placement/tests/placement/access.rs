@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use doyen_placement::access::{
-    ACCESS_BYTES_MAX, AccessChange, Grant, TOKENS_MAX, TokenChange, TokenRole,
+    ACCESS_BYTES_MAX, AccessChange, TOKENS_MAX, TokenChange, TokenGrant, TokenRole,
     USER_RULES_BYTES_MAX, UserChange, WEIGHTS_MAX, WeightChange,
 };
 use doyen_placement::planner::{NotGranted, change_access};
@@ -30,7 +30,7 @@ fn change_users(table: &Table, changes: &[UserChange]) -> Result<Option<Table>, 
     change_access(table, &change)
 }
 
-fn token(name: &str, before: Option<Grant>, after: Option<Grant>) -> TokenChange {
+fn token(name: &str, before: Option<TokenGrant>, after: Option<TokenGrant>) -> TokenChange {
     TokenChange {
         name: name.into(),
         before,
@@ -39,10 +39,10 @@ fn token(name: &str, before: Option<Grant>, after: Option<Grant>) -> TokenChange
 }
 
 /// A grant whose hash has this byte.
-fn grant(role: TokenRole, hash: u16) -> Grant {
+fn grant(role: TokenRole, hash: u16) -> TokenGrant {
     let mut sha256 = [0; 32];
     sha256[..2].copy_from_slice(&hash.to_le_bytes());
-    Grant {
+    TokenGrant {
         role,
         sha256,
         made: 1_700_000_000,

@@ -2,7 +2,7 @@
 //! more moves.
 
 use crate::common::*;
-use doyen_placement::planner::{self, Pace, adopt, health};
+use doyen_placement::planner::{self, HandOverUrgency, adopt, health};
 use doyen_placement::{
     Assignment, Division, Keyspace, Loads, MemberId, MemberState, Mode, OnLoss, Partition,
     PartitionRef, Table,
@@ -316,9 +316,12 @@ fn witnesses_and_leavers_receive_nothing() {
         ],
     );
     assert_eq!(loads(&table)[&id(2)], (0, 0));
-    let settled = settle_with(planner::hand_over(&table, id(1), Pace::Repair), check_step);
+    let settled = settle_with(
+        planner::hand_over(&table, id(1), HandOverUrgency::Repair),
+        check_step,
+    );
     assert_eq!(loads(&settled)[&id(1)], (0, 0));
-    let settled = planner::hand_over(&settled, id(1), Pace::Repair);
+    let settled = planner::hand_over(&settled, id(1), HandOverUrgency::Repair);
     assert_eq!(
         settled.member(id(1)).map(|m| m.state),
         Some(MemberState::Leaving)
@@ -329,7 +332,7 @@ fn witnesses_and_leavers_receive_nothing() {
 #[test]
 fn the_last_holder_drains_before_it_leaves() {
     let table = planner::admit(&cluster(64, 1, &[PLAIN]), vec![member(2, &PLAIN)]);
-    let asked = planner::hand_over(&table, id(1), Pace::Repair);
+    let asked = planner::hand_over(&table, id(1), HandOverUrgency::Repair);
     check_step(&table, &asked);
     assert_eq!(
         asked.member(id(1)).map(|m| m.state),
@@ -337,7 +340,7 @@ fn the_last_holder_drains_before_it_leaves() {
     );
     let drained = settle_with(asked, check_step);
     assert!(!planner::holds_anything(&drained, id(1)));
-    let left = planner::hand_over(&drained, id(1), Pace::Repair);
+    let left = planner::hand_over(&drained, id(1), HandOverUrgency::Repair);
     assert_eq!(
         left.member(id(1)).map(|m| m.state),
         Some(MemberState::Leaving)
@@ -379,7 +382,8 @@ fn goals_under_way_are_respected_and_others_thought_over() {
         learners_per_target: 8,
         learners: 8,
     };
-    let moving = planner::advance(&planned, &few, &planner::Waits::default()).expect("moves begin");
+    let moving =
+        planner::advance(&planned, &few, &planner::MoveFacts::default()).expect("moves begin");
     let begun: BTreeSet<_> = partitions(&moving)
         .filter(|(_, p)| p.learners().next().is_some())
         .map(|(at, _)| at)

@@ -5,7 +5,8 @@ use doyen_placement::loads::{
     CopyPhase, EVACUATED, MemberLoad, PartitionLoad, Progress, Report, Uneven,
 };
 use doyen_placement::planner::{
-    self, BalanceChange, MoveLimits, NotCancelled, NotDrained, Pace, Waits, adopt, advance,
+    self, BalanceChange, HandOverUrgency, MoveFacts, MoveLimits, NotCancelled, NotDrained, adopt,
+    advance,
 };
 use doyen_placement::{
     Assignment, Division, Invalid, Keyspace, KeyspaceId, Loads, MemberState, MoveRate, OnLoss,
@@ -38,7 +39,7 @@ fn begun(table: &Table, learners: usize) -> Table {
         learners_per_target: learners,
         learners,
     };
-    advance(&planned, &limits, &Waits::default()).expect("something is to be done")
+    advance(&planned, &limits, &MoveFacts::default()).expect("something is to be done")
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn a_member_with_one_copy_too_many_goes_on() {
         learners_per_target: 9,
         learners: 9,
     };
-    let table = advance(&table, &limits, &Waits::default()).expect("both learn");
+    let table = advance(&table, &limits, &MoveFacts::default()).expect("both learn");
     let mut loads = Loads::default();
     table
         .members
@@ -327,7 +328,7 @@ fn a_member_that_is_drained_stays_and_holds_nothing() {
     );
     assert!(held(&filled, 2) == 32 && state(&filled) == Some(MemberState::Live));
     // A member that leaves while it is drained leaves.
-    let leaving = planner::hand_over(&drained, id(2), Pace::Repair);
+    let leaving = planner::hand_over(&drained, id(2), HandOverUrgency::Repair);
     assert_eq!(state(&leaving), Some(MemberState::Leaving));
     assert_eq!(
         planner::fill(&leaving, "n2"),
@@ -383,7 +384,7 @@ fn a_full_stop_is_told_from_members_that_leave_while_others_stay() {
     );
     let leaving = |table: &Table, numbers: &[u64]| {
         numbers.iter().fold(table.clone(), |t, n| {
-            planner::hand_over(&t, id(*n), Pace::AtOnce)
+            planner::hand_over(&t, id(*n), HandOverUrgency::AtOnce)
         })
     };
     assert!(!planner::stops(&table));
@@ -657,7 +658,7 @@ fn on_a_ring_a_full_member_is_passed_by() {
         .filter(|m| m.role == doyen_placement::Role::Data)
         .cloned()
         .collect();
-    let walk = doyen_placement::ring::Walk::new(arcs.ring(), &receivers, 2);
+    let walk = doyen_placement::ring::RingWalk::new(arcs.ring(), &receivers, 2);
     let mut passed = 0;
     for (arc, partition) in arcs.partitions().enumerate() {
         let (meant, partition) = (
@@ -854,7 +855,7 @@ proptest! {
                 ),
                 _ => {
                     let planned = adopt(&table, &plan(&table));
-                    advance(&planned, &LIMITS, &Waits::default()).unwrap_or(planned)
+                    advance(&planned, &LIMITS, &MoveFacts::default()).unwrap_or(planned)
                 }
             };
             check_step(&table, &next);

@@ -224,7 +224,11 @@ pub fn settle_by(
             to(&mut now, next);
         }
         for _step in 0..50_000 {
-            let advanced = advance(&now, &LIMITS, &doyen_placement::planner::Waits::default());
+            let advanced = advance(
+                &now,
+                &LIMITS,
+                &doyen_placement::planner::MoveFacts::default(),
+            );
             let moved = advanced.is_some();
             if let Some(next) = advanced {
                 to(&mut now, next);

@@ -25,7 +25,7 @@ fn cost_of_planning() {
             let plan = timed("plan a join", || planner::plan(&joined, &Loads::default()));
             let adopted = timed("adopt", || planner::adopt(&joined, &plan));
             timed("advance", || {
-                planner::advance(&adopted, &LIMITS, &planner::Waits::default())
+                planner::advance(&adopted, &LIMITS, &planner::MoveFacts::default())
             });
             let left = timed("remove", || {
                 planner::remove(&table, &BTreeMap::from([(id(1), Absence::Dead)]))

@@ -3,7 +3,7 @@
 use crate::common::*;
 use doyen_placement::level::ANNEX;
 use doyen_placement::planner::{forget, note_gone};
-use doyen_placement::table::annex::{Departure, GONE_MAX};
+use doyen_placement::table::annex::{GONE_MAX, GoneMember};
 use doyen_placement::{MemberId, MemberState, Table};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ fn without(table: &Table, id: u64) -> Table {
     next
 }
 
-fn gone(table: &Table) -> Vec<(&str, Departure)> {
+fn gone(table: &Table) -> Vec<(&str, GoneMember)> {
     table
         .annex
         .gone
@@ -31,7 +31,7 @@ fn the_table_remembers_members_that_went_until_one_of_their_name_is_there() {
     assert_eq!(note_gone(&table, &table), None);
     let after = without(&table, first.id.0);
     let noted = note_gone(&table, &after).expect("it went");
-    assert_eq!(gone(&noted), [(&*first.name, Departure::Silent)]);
+    assert_eq!(gone(&noted), [(&*first.name, GoneMember::Silent)]);
     assert_eq!(note_gone(&after, &noted), None, "it is known");
 
     // Another one leaves in order.
@@ -44,8 +44,8 @@ fn the_table_remembers_members_that_went_until_one_of_their_name_is_there() {
     Arc::make_mut(&mut leaving.members[place]).state = MemberState::Leaving;
     let left = note_gone(&leaving, &without(&leaving, second.id.0)).expect("it went");
     let both = [
-        (&*first.name, Departure::Silent),
-        (&*second.name, Departure::Left),
+        (&*first.name, GoneMember::Silent),
+        (&*second.name, GoneMember::Left),
     ];
     assert_eq!(gone(&left), both);
 
@@ -54,7 +54,7 @@ fn the_table_remembers_members_that_went_until_one_of_their_name_is_there() {
     Arc::make_mut(&mut back.members[0]).name = first.name.clone();
     assert_eq!(back.members[0].id, third.id);
     let known = note_gone(&left, &back).expect("it is back");
-    assert_eq!(gone(&known), [(&*second.name, Departure::Left)]);
+    assert_eq!(gone(&known), [(&*second.name, GoneMember::Left)]);
 
     // A process whose name a newcomer took is not missed.
     let mut former = left.clone();

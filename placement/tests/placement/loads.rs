@@ -521,7 +521,7 @@ fn partitions_of_an_unreached_primary_go_to_a_present_copy_before_new_copies_are
                 loop {
                     let planned =
                         planner::adopt(&away, &planner::plan(&away, &cut_off(&away, &[shut])));
-                    let begun = planner::advance(&planned, &LIMITS, &planner::Waits::default())
+                    let begun = planner::advance(&planned, &LIMITS, &planner::MoveFacts::default())
                         .unwrap_or(planned);
                     check_step(&away, &begun);
                     for (at, p) in partitions(&begun)

@@ -3,8 +3,8 @@
 use crate::common::*;
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::planner::{
-    self, Absence, KeyspaceChange, NotApplied, Operator, OperatorAction, Pace, Reason, adopt,
-    alter_keyspace, plan_for, reshape,
+    self, Absence, HandOverUrgency, KeyspaceChange, NotApplied, Operator, OperatorAction, Reason,
+    adopt, alter_keyspace, plan_for, reshape,
 };
 use doyen_placement::{
     Assignment, Division, Keyspace, KeyspaceId, Loads, MapId, MemberId, Mode, OnLoss, PartitionId,
@@ -93,10 +93,10 @@ proptest! {
         );
         let gone = gone.into_iter().map(|m| (id(m), Absence::Silent)).collect();
         let mut table =
-            planner::hand_over(&planner::remove(&table, &gone), id(leaver), Pace::Repair);
+            planner::hand_over(&planner::remove(&table, &gone), id(leaver), HandOverUrgency::Repair);
         if begun {
             table = adopt(&table, &plan(&table));
-            table = planner::advance(&table, &LIMITS, &planner::Waits::default()).unwrap_or(table);
+            table = planner::advance(&table, &LIMITS, &planner::MoveFacts::default()).unwrap_or(table);
         }
         let goals = plan(&table);
         let operators = planner::operators(&table, &goals, &Loads::default());
@@ -191,7 +191,7 @@ fn each_step_tells_its_reason() {
             .filter(|o| matches!(o.action, OperatorAction::AddLearner(_)))
             .all(|o| o.reason == Reason::Repair)
     );
-    let leaving = planner::hand_over(&table, id(1), Pace::Repair);
+    let leaving = planner::hand_over(&table, id(1), HandOverUrgency::Repair);
     assert!(
         reasons(&leaving).contains(&Reason::Drain) && !reasons(&leaving).contains(&Reason::Repair)
     );
@@ -221,7 +221,7 @@ fn each_step_tells_its_reason() {
     let begun = planner::advance(
         &adopt(&joined, &plan(&joined)),
         &LIMITS,
-        &planner::Waits::default(),
+        &planner::MoveFacts::default(),
     )
     .expect("it learns");
     let (at, partition) = partitions(&begun)
@@ -247,7 +247,7 @@ fn each_step_tells_its_reason() {
 
 #[test]
 fn draining_and_repair_are_on_or_off_by_themselves() {
-    let table = planner::hand_over(&cluster(64, 2, &[PLAIN; 6]), id(1), Pace::Repair);
+    let table = planner::hand_over(&cluster(64, 2, &[PLAIN; 6]), id(1), HandOverUrgency::Repair);
     let table = planner::remove(&table, &BTreeMap::from([(id(2), Absence::Dead)]));
     let with = |on: &[Scheduler]| {
         let mut table = table.clone();
@@ -280,7 +280,7 @@ fn a_leaver_is_handed_over_faster_than_a_drained_member() {
     let whole = cluster(64, 1, &[PLAIN; 4]);
     let (first, second) = (whole.members[0].clone(), whole.members[1].clone());
     let drained = planner::drain(&whole, &first.name).expect("others have room");
-    let leaves = planner::hand_over(&drained, second.id, Pace::Repair);
+    let leaves = planner::hand_over(&drained, second.id, HandOverUrgency::Repair);
     let dead = planner::remove(&whole, &BTreeMap::from([(second.id, Absence::Dead)]));
     let hurried = |table: &Table| planner::ranges::pressing(table).count();
     assert_eq!(

@@ -350,7 +350,7 @@ fn rings_grow_and_shrink_without_end() {
         let settled = settle_with(joined, check_step);
         assert!(uneven(&settled) <= 1.6, "{}", uneven(&settled));
         table = settle_with(
-            planner::hand_over(&settled, oldest, planner::Pace::AtOnce),
+            planner::hand_over(&settled, oldest, planner::HandOverUrgency::AtOnce),
             check_step,
         );
         table = settle_with(

@@ -3,7 +3,8 @@
 
 use crate::common::*;
 use doyen_placement::ring::{
-    Duplicate, Ownership, Ring, Walk, allocate, depart, moves, ownership, random, tokens_of_weight,
+    Duplicate, Ownership, Ring, RingWalk, allocate, depart, moves, ownership, random,
+    tokens_of_weight,
 };
 use doyen_placement::{Member, MemberId, Token};
 use proptest::prelude::*;
@@ -125,7 +126,7 @@ fn an_empty_ring_has_no_owners() {
         (ring.owner_of(Token(0)), ring.arc(0), ring.arc_of(Token(0))),
         (None, None, None)
     );
-    assert!(Walk::new(&ring, &[], 3).replicas(0).is_empty());
+    assert!(RingWalk::new(&ring, &[], 3).replicas(0).is_empty());
 }
 
 #[test]
@@ -204,7 +205,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let (ring, mut all) = grown(&vec![PLAIN; members], copies, |_, _| {});
-        let before = Walk::new(&ring, &all, copies);
+        let before = RingWalk::new(&ring, &all, copies);
         all.push(Arc::new(member(100, &PLAIN)));
         let tokens = if drawn {
             random(&ring, id(100), TOKENS, seed)
@@ -214,7 +215,7 @@ proptest! {
         let joined = ring.join(id(100), tokens).expect("new");
         let moved = moves(
             (&ring, &before),
-            (&joined, &Walk::new(&joined, &all, copies)),
+            (&joined, &RingWalk::new(&joined, &all, copies)),
         );
         for one in &moved {
             prop_assert!(one.to.contains(&id(100)) && !one.from.contains(&id(100)));
@@ -245,7 +246,7 @@ proptest! {
         divided in any::<bool>(),
     ) {
         let (ring, mut all) = grown(&vec![PLAIN; members], copies, |_, _| {});
-        let before = Walk::new(&ring, &all, copies);
+        let before = RingWalk::new(&ring, &all, copies);
         let gone = all.remove(gone % members).id;
         let left = if divided {
             depart(&ring, &all, gone, copies)
@@ -255,7 +256,7 @@ proptest! {
         prop_assert_eq!(left.tokens().len(), (members - 1) * TOKENS);
         prop_assert!(left.tokens().is_sorted());
         prop_assert_eq!(left.tokens_of(gone).count(), 0);
-        for one in moves((&ring, &before), (&left, &Walk::new(&left, &all, copies))) {
+        for one in moves((&ring, &before), (&left, &RingWalk::new(&left, &all, copies))) {
             prop_assert!(one.from.contains(&gone), "{:?}", one);
             prop_assert!(
                 one.from
@@ -274,7 +275,7 @@ proptest! {
         copies in 1_usize..5,
     ) {
         let (ring, members) = grown(&sketches, copies, |_, _| {});
-        let walk = Walk::new(&ring, &members, copies);
+        let walk = RingWalk::new(&ring, &members, copies);
         for arc in 0..ring.tokens().len() {
             let replicas = walk.replicas(arc);
             prop_assert_eq!(replicas[0], ring.tokens()[arc].1, "the owner leads");

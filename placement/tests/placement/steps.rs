@@ -5,8 +5,8 @@
 use crate::common::*;
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{
-    self, Absence, DEFAULT_KEYSPACE, InSyncChange, InSyncRequest, KeyspaceChange, NewKeyspace,
-    Pace, WritesStopped, adopt, advance, change_in_sync, reshape,
+    self, Absence, DEFAULT_KEYSPACE, HandOverUrgency, InSyncChange, InSyncRequest, KeyspaceChange,
+    NewKeyspace, WritesStopped, adopt, advance, change_in_sync, reshape,
 };
 use doyen_placement::{
     Assignment, Division, Keyspace, KeyspaceId, MapId, MemberId, MemberState, OnLoss, PartitionId,
@@ -126,26 +126,30 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
         Act::HandOver(m, hasty) => planner::hand_over(
             table,
             pick(table, *m),
-            if *hasty { Pace::AtOnce } else { Pace::Repair },
+            if *hasty {
+                HandOverUrgency::AtOnce
+            } else {
+                HandOverUrgency::Repair
+            },
         ),
         Act::Reset(m) => planner::reset(table, pick(table, *m)),
         Act::GiveUp(n) => planner::begin_anew(table, |_, p| p.id.0 % 3 == n % 3),
         Act::Elect => Table {
-            voters: planner::elders(table),
+            voters: planner::choose_voters(table),
             ..table.clone()
         },
         Act::Plan => adopt(table, &plan(table)),
         Act::Advance => {
-            advance(table, &LIMITS, &planner::Waits::default()).unwrap_or_else(|| table.clone())
+            advance(table, &LIMITS, &planner::MoveFacts::default()).unwrap_or_else(|| table.clone())
         }
         Act::Pause(n) => {
             let paused: BTreeSet<_> = all.iter().map(|(at, _)| (*at, pick(table, *n))).collect();
             advance(
                 table,
                 &LIMITS,
-                &planner::Waits {
+                &planner::MoveFacts {
                     paused,
-                    ..planner::Waits::default()
+                    ..planner::MoveFacts::default()
                 },
             )
             .unwrap_or_else(|| table.clone())
@@ -567,7 +571,7 @@ fn a_removal_that_leaves_no_voter_is_not_made() {
 #[test]
 fn a_leaver_hands_over_leads_and_keeps_copies_until_others_exist() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, id(2), Pace::Repair);
+    let next = planner::hand_over(&table, id(2), HandOverUrgency::Repair);
     check_step(&table, &next);
     assert!(
         partitions(&next).all(|(_, p)| p.primary() != id(2) && p.in_sync().count() == 2),
@@ -578,13 +582,13 @@ fn a_leaver_hands_over_leads_and_keeps_copies_until_others_exist() {
         Some(MemberState::Draining)
     );
     assert_eq!(
-        planner::hand_over(&next, id(2), Pace::Repair),
+        planner::hand_over(&next, id(2), HandOverUrgency::Repair),
         next,
         "asking again changes nothing"
     );
     let settled = settle_with(next, check_step);
     assert!(!planner::holds_anything(&settled, id(2)));
-    let left = planner::hand_over(&settled, id(2), Pace::Repair);
+    let left = planner::hand_over(&settled, id(2), HandOverUrgency::Repair);
     assert_eq!(
         left.member(id(2)).map(|m| m.state),
         Some(MemberState::Leaving)
@@ -594,7 +598,7 @@ fn a_leaver_hands_over_leads_and_keeps_copies_until_others_exist() {
 #[test]
 fn a_pair_has_nothing_to_repair_when_one_leaves() {
     let table = cluster(64, 1, &[PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, id(1), Pace::Repair);
+    let next = planner::hand_over(&table, id(1), HandOverUrgency::Repair);
     check_step(&table, &next);
     assert!(!planner::holds_anything(&next, id(1)));
     assert_eq!(
@@ -607,7 +611,7 @@ fn a_pair_has_nothing_to_repair_when_one_leaves() {
 fn while_every_member_leaves_none_drops_shared_copies() {
     let mut table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
     for leaver in [1, 2, 3] {
-        let next = planner::hand_over(&table, id(leaver), Pace::Repair);
+        let next = planner::hand_over(&table, id(leaver), HandOverUrgency::Repair);
         check_step(&table, &next);
         table = next;
     }
@@ -617,7 +621,7 @@ fn while_every_member_leaves_none_drops_shared_copies() {
 #[test]
 fn leaving_at_once_hands_everything_over_in_one_table() {
     let table = cluster(64, 1, &[PLAIN, PLAIN, PLAIN]);
-    let next = planner::hand_over(&table, id(2), Pace::AtOnce);
+    let next = planner::hand_over(&table, id(2), HandOverUrgency::AtOnce);
     check_step(&table, &next);
     assert!(!planner::holds_anything(&next, id(2)));
     assert_eq!(
@@ -628,7 +632,7 @@ fn leaving_at_once_hands_everything_over_in_one_table() {
         next.voters, table.voters,
         "it keeps its vote until it is removed"
     );
-    assert_eq!(planner::elders(&next), [id(1), id(3)]);
+    assert_eq!(planner::choose_voters(&next), [id(1), id(3)]);
 }
 
 #[test]
@@ -682,7 +686,7 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
         learners_per_target: 4,
         learners: 5,
     };
-    let next = advance(&planned, &limits, &planner::Waits::default()).expect("moves begin");
+    let next = advance(&planned, &limits, &planner::MoveFacts::default()).expect("moves begin");
     let learners: Vec<_> = partitions(&next)
         .flat_map(|(at, p)| {
             p.learners()
@@ -717,9 +721,9 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
     let other = advance(
         &planned,
         &limits,
-        &planner::Waits {
+        &planner::MoveFacts {
             paused: paused.clone(),
-            ..planner::Waits::default()
+            ..planner::MoveFacts::default()
         },
     )
     .expect("others begin");
@@ -730,7 +734,7 @@ fn learners_stay_within_their_limits_and_repair_goes_first() {
 fn copies_of_a_leaver_move_before_copies_for_balance() {
     let four = cluster(64, 1, &[PLAIN; 4]);
     let mut table = planner::admit(
-        &planner::hand_over(&four, id(1), Pace::Repair),
+        &planner::hand_over(&four, id(1), HandOverUrgency::Repair),
         vec![member(9, &PLAIN)],
     );
     // The others hold more than their share, too, so some of their copies go to the newcomer.
@@ -757,7 +761,7 @@ fn copies_of_a_leaver_move_before_copies_for_balance() {
         learners_per_target: 64,
         learners: 20,
     };
-    let next = advance(&table, &limits, &planner::Waits::default()).expect("moves begin");
+    let next = advance(&table, &limits, &planner::MoveFacts::default()).expect("moves begin");
     let begun: Vec<PartitionRef> = partitions(&next)
         .filter(|(_, p)| p.learners().next().is_some())
         .map(|(at, _)| at)
@@ -792,9 +796,9 @@ fn moves_away_from_a_busy_member_go_before_other_moves_for_balance() {
     let next = advance(
         &table,
         &limits,
-        &planner::Waits {
+        &planner::MoveFacts {
             hot: hot.clone(),
-            ..planner::Waits::default()
+            ..planner::MoveFacts::default()
         },
     )
     .expect("moves begin");
@@ -810,7 +814,10 @@ fn elders_are_the_oldest_spread_over_zones() {
     let zones = [1, 1, 1, 1, 2, 2, 3, 1];
     let mut table = cluster(8, 1, &zones.map(|zone| Sketch { zone, ..PLAIN }));
     table.settings.voters_max = 3;
-    assert_eq!(planner::elders(&table), [id(1), id(5), id(7)]);
+    assert_eq!(planner::choose_voters(&table), [id(1), id(5), id(7)]);
     table.settings.voters_max = 5;
-    assert_eq!(planner::elders(&table), [id(1), id(2), id(5), id(6), id(7)]);
+    assert_eq!(
+        planner::choose_voters(&table),
+        [id(1), id(2), id(5), id(6), id(7)]
+    );
 }

@@ -417,7 +417,7 @@ fn tables_and_deltas_carry_the_tags() {
     assert_eq!(decode(&bytes).expect("a table").0, table);
     // After the tags, the last bytes say that no map has limits, that nobody may do anything,
     // and that no member has a key of votes.
-    let access = doyen_placement::access::Access::default();
+    let access = doyen_placement::access::AccessSettings::default();
     let nobody = bincode::serde::encode_to_vec(access, config).expect("it is small");
     let added = 1 + tags.len() + 1 + nobody.len() + 1;
     let begin = bytes.len() - added;

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, Pace};
+use doyen_placement::planner::{self, Absence, HandOverUrgency};
 use doyen_placement::{
     Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta, VoteKey,
 };
@@ -61,7 +61,8 @@ fn keys_of_members_travel_with_tables_and_deltas_and_never_change() {
 fn a_table_with_a_key_of_no_member_is_refused() {
     let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7).at_level(LEVELS.0);
     let bytes = encode(&with);
-    // At the lower level, the last part has the keys: their number, then a member and 32 bytes each.
+    // At the lower level, the last part has the keys: their number, then a member and 32 bytes
+    // each.
     let at = bytes.len() - 33;
     for wrong in [bytes[at] ^ 1, 0] {
         let mut changed = bytes.clone();
@@ -129,17 +130,17 @@ fn live(table: &Table) {
     let _ = (
         planner::rules_unmet(table),
         planner::health(table),
-        planner::elders(table),
+        planner::choose_voters(table),
         table.name(),
         loads.judge(table),
     );
     let adopted = planner::adopt(table, &proposal.goals);
-    let _ = planner::advance(&adopted, &LIMITS, &planner::Waits::default());
+    let _ = planner::advance(&adopted, &LIMITS, &planner::MoveFacts::default());
     let _ = planner::reshape::finish(table, |_| None);
     let _ = planner::reshape::cancel(table, |_, _| true);
     if let Some(member) = table.members.first() {
         let _ = planner::remove(table, &BTreeMap::from([(member.id, Absence::Dead)]));
-        let _ = planner::hand_over(table, member.id, Pace::Repair);
+        let _ = planner::hand_over(table, member.id, HandOverUrgency::Repair);
     }
     for keyspace in &table.keyspaces {
         for key in ["", "a", "key0001", "{tag}1", "\u{10ffff}"] {
@@ -191,7 +192,7 @@ fn lived(kind: u32, number: u16, members: &[Sketch], rules: bool) -> Table {
         .reshapes
         .into_iter()
         .fold(planner::adopt(&table, &proposal.goals), begin);
-    planner::advance(&begun, &LIMITS, &planner::Waits::default()).unwrap_or(begun)
+    planner::advance(&begun, &LIMITS, &planner::MoveFacts::default()).unwrap_or(begun)
 }
 
 proptest! {

@@ -9,7 +9,9 @@ use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::{LeaveStep, Message};
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
-use doyen_placement::planner::{self, InSyncChange, InSyncRequest, KeyspaceChange, Pace};
+use doyen_placement::planner::{
+    self, HandOverUrgency, InSyncChange, InSyncRequest, KeyspaceChange,
+};
 use doyen_placement::{
     Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId, PartitionRef, Place,
     Rule, Schedulers, Table, TableName,
@@ -186,8 +188,8 @@ impl Members {
             for_now: false,
         });
         for step in [
-            LeaveStep::HandOver(Pace::Repair),
-            LeaveStep::HandOver(Pace::AtOnce),
+            LeaveStep::HandOver(HandOverUrgency::Repair),
+            LeaveStep::HandOver(HandOverUrgency::AtOnce),
             LeaveStep::Gone,
         ] {
             said.push(Message::Leave {

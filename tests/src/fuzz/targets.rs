@@ -5,18 +5,20 @@ use super::wire::{lived, stored};
 use super::{Target, pair};
 use bytes::{Bytes, BytesMut};
 use doyen::config::{Defaults, Options};
-use doyen::net::detour::Carried;
 use doyen::net::endpoint::Purpose;
 use doyen::net::envelope::Envelope;
 use doyen::net::hello::Hello;
-use doyen::net::identity::secret::{Line, Role, Secrets};
+use doyen::net::identity::secret::{Line, SecretRole, Secrets};
 use doyen::net::peers::FRAME_BYTES_MAX;
+use doyen::net::relay::Carried;
 use doyen::resp::command;
 use doyen::resp::frame::Parser;
 use doyen::{http, net, resp};
 use doyen_engine::codec;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::planner::{
+    self, Absence, HandOverUrgency, InSyncChange, InSyncRequest, MoveLimits,
+};
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +175,7 @@ fn secret_files() -> Vec<Vec<u8>> {
         let lines = lines.into_iter().flatten().collect();
         Secrets::new(lines).map_or_else(|_| Vec::new(), |s| s.expose().as_bytes().to_vec())
     };
-    let mut files = [Role::Member, Role::Client, Role::Operator]
+    let mut files = [SecretRole::Member, SecretRole::Client, SecretRole::Operator]
         .map(of)
         .to_vec();
     files.extend(
@@ -307,16 +309,23 @@ fn use_table(table: &Table, further: u32) {
         planner::assign(table),
         planner::adopt(table, &planner::plan(table, &Loads::default())),
     ];
-    next.extend(planner::advance(table, &LIMITS, &planner::Waits::default()));
+    next.extend(planner::advance(
+        table,
+        &LIMITS,
+        &planner::MoveFacts::default(),
+    ));
     for id in members.iter().take(3) {
         let _ = planner::holds_anything(table, *id);
         next.push(planner::reset(table, *id));
         next.push(planner::revive(table, &BTreeSet::from([*id])));
-        next.extend([Pace::Repair, Pace::AtOnce].map(|pace| planner::hand_over(table, *id, pace)));
+        next.extend(
+            [HandOverUrgency::Repair, HandOverUrgency::AtOnce]
+                .map(|pace| planner::hand_over(table, *id, pace)),
+        );
         let gone = [Absence::Silent, Absence::Dead, Absence::Left];
         next.extend(gone.map(|how| planner::remove(table, &BTreeMap::from([(*id, how)]))));
     }
-    let elders = planner::elders(table);
+    let elders = planner::choose_voters(table);
     next.push(Table {
         voters: elders,
         ..table.clone()
@@ -377,7 +386,7 @@ fn hello(bytes: &[u8]) {
     }
 }
 
-// ---- datagrams on a detour
+// ---- datagrams on a relay
 
 fn carried() -> Vec<Vec<u8>> {
     let datagram = |length| Bytes::from(vec![7; length]);

@@ -19,10 +19,10 @@ use doyen_gossip::Signature;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
 use doyen_placement::access::{
-    AccessChange, Grant, TokenChange, TokenRole, UserChange, WeightChange,
+    AccessChange, TokenChange, TokenGrant, TokenRole, UserChange, WeightChange,
 };
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, NewKeyspace, Pace};
+use doyen_placement::planner::{self, Absence, HandOverUrgency, NewKeyspace};
 use doyen_placement::{
     Division, Eviction, KeyspaceId, Label, Loads, MapLimits, MapWish, MemberId, Mode, MoveRate,
     OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule, Table, TableDelta,
@@ -339,10 +339,10 @@ pub(super) fn lived() -> Vec<Table> {
         &first,
         &BTreeMap::from([(second, Absence::Silent)]),
     ));
-    next(planner::hand_over(&first, second, Pace::Repair));
+    next(planner::hand_over(&first, second, HandOverUrgency::Repair));
     let lacking = planner::remove(&first, &BTreeMap::from([(second, Absence::Dead)]));
     let planned = planner::adopt(&lacking, &planner::plan(&lacking, &Loads::default()));
-    next(planner::advance(&planned, &LIMITS, &planner::Waits::default()).unwrap_or(planned));
+    next(planner::advance(&planned, &LIMITS, &planner::MoveFacts::default()).unwrap_or(planned));
     tables
 }
 
@@ -420,7 +420,7 @@ fn tables() -> Vec<(String, Table)> {
         tokens: vec![TokenChange {
             name: "prometheus".into(),
             before: None,
-            after: Some(Grant {
+            after: Some(TokenGrant {
                 role: TokenRole::Read,
                 sha256: [7; 32],
                 made: 1_700_000_000,
@@ -543,7 +543,10 @@ mod tests {
 
     #[test]
     fn variants_are_the_capitalized_words_outside_of_texts() {
-        let value = (Some("None \" Ok"), vec![Err::<u8, _>(Pace::Repair)]);
+        let value = (
+            Some("None \" Ok"),
+            vec![Err::<u8, _>(HandOverUrgency::Repair)],
+        );
         let found: BTreeSet<_> = variants(&format!("{value:?}")).into_iter().collect();
         assert_eq!(found, ["Some", "Err", "Repair"].map(str::to_owned).into());
     }

@@ -11,8 +11,8 @@ const BATCH: u64 = 128;
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Writes each of these keys of 16 bytes once, with values of this size: `rate` a second, or as fast
-/// as the nodes take them. They expire at `deadline`, in Unix milliseconds.
+/// Writes each of these keys of 16 bytes once, with values of this size: `rate` a second, or as
+/// fast as the nodes take them. They expire at `deadline`, in Unix milliseconds.
 pub(super) fn insert(
     addresses: &[SocketAddr],
     keys: Range<u64>,

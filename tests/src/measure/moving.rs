@@ -27,7 +27,7 @@ use serde_json::Value;
 use speech::Speech;
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime};
-use steady::{Counted, Doors, Load, Steady, fill, stored_bytes};
+use steady::{Counted, EntryPoints, Load, Steady, fill, stored_bytes};
 
 /// How long the quiet load is measured before and after an event.
 const QUIET: Duration = Duration::from_secs(20);
@@ -174,7 +174,7 @@ impl Plan {
                 bail!("--of processor needs nodes with a share of a processor each; add --share")
             }
         };
-        let steady = Steady::start(&self.doors(cluster), self.bytes, self.connections(), &load);
+        let steady = Steady::start(&self.fronts(cluster), self.bytes, self.connections(), &load);
         let (before, began) = (used(), Instant::now());
         std::thread::sleep(QUIET);
         let part = 100.0 * (used() - before) / began.elapsed().as_secs_f64();
@@ -209,13 +209,13 @@ impl Plan {
         );
     }
 
-    fn doors(&self, cluster: &Cluster) -> Doors {
+    fn fronts(&self, cluster: &Cluster) -> EntryPoints {
         let (speech, addresses) = if self.cluster_clients {
             (Speech::Redirected, cluster.resp_cluster_addresses())
         } else {
             (Speech::Resp, cluster.resp_addresses())
         };
-        Doors { speech, addresses }
+        EntryPoints { speech, addresses }
     }
 }
 
@@ -266,7 +266,7 @@ fn least(plan: &Plan, nodes: u64) -> f64 {
 
 fn joins(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
+    fill(&plan.fronts(&cluster), plan.bytes, plan.connections());
     let steady = plan.steady(&cluster, "three nodes")?;
     let (before, version) = (copied(&cluster), tables(&cluster));
     // The cost of one more process on this machine is not the cost of a move.
@@ -358,7 +358,7 @@ fn by_turns(cluster: &Cluster, steady: &Steady, turn: Duration) {
 
 fn unloaded(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(3)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
+    fill(&plan.fronts(&cluster), plan.bytes, plan.connections());
     await_quiet(&cluster);
     plan.warm_memory();
     let (before, began) = (copied(&cluster), SystemTime::now());
@@ -375,7 +375,7 @@ fn unloaded(plan: &Plan) -> Result<()> {
     drop(cluster);
     drop(confined);
     let (_confined, mut cluster) = plan.cluster(4)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
+    fill(&plan.fronts(&cluster), plan.bytes, plan.connections());
     await_quiet(&cluster);
     plan.warm_memory();
     let victim = cluster.by_age()[1].clone();
@@ -454,7 +454,7 @@ fn told(cluster: &Cluster, since: SystemTime, which: impl Fn(&Value) -> bool) ->
 
 fn five(plan: &Plan) -> Result<()> {
     let (mut confined, mut cluster) = plan.cluster(5)?;
-    fill(&plan.doors(&cluster), plan.bytes, plan.connections());
+    fill(&plan.fronts(&cluster), plan.bytes, plan.connections());
     let steady = plan.steady(&cluster, "five nodes")?;
     if plan.wants("drain") {
         let began = Instant::now();
@@ -489,7 +489,7 @@ fn restarts(
             let ended = cluster.leave(&name);
             assert!(ended.success(), "{name} ends with {ended}");
             leaving = leaving.max(began.elapsed());
-            steady.redirect(&plan.doors(cluster).addresses);
+            steady.redirect(&plan.fronts(cluster).addresses);
             join(cluster, confined, &name)?;
             let began = Instant::now();
             let whole = |s: &Value| {
@@ -505,7 +505,7 @@ fn restarts(
                 format!("it is not safe again without {name}")
             });
             repairing = repairing.max(began.elapsed());
-            steady.redirect(&plan.doors(cluster).addresses);
+            steady.redirect(&plan.fronts(cluster).addresses);
         }
         println!(
             "{}  {:.0} s; one left in {:.1} s at most, and all was safe {:.1} s after it was back",

@@ -642,8 +642,8 @@ pub(super) fn a_deadline_holds_after_a_failover() -> Result<(), String> {
     )
 }
 
-/// Writes a key with a deadline, and returns the time by which it must be gone if the clock does not
-/// slip: a few milliseconds are the messages and looks of this check.
+/// Writes a key with a deadline, and returns the time by which it must be gone if the clock does
+/// not slip: a few milliseconds are the messages and looks of this check.
 fn fleeting(s: &mut Shards, ms: u64) -> Result<u64, String> {
     let expiry = Expiry::In(ms as i64);
     let set = Action::Set {
@@ -669,8 +669,9 @@ fn lives_after(s: &mut Shards, place: u64, deadline: u64) -> Result<u64, String>
     Ok(s.ms().saturating_sub(deadline))
 }
 
-/// The link to the copy is full of large values for seconds, so that what is sent arrives half a second
-/// later. Between two values a copy's clock goes on by itself, less the drift: 2 % of the time.
+/// The link to the copy is full of large values for seconds, so that what is sent arrives half a
+/// second later. Between two values a copy's clock goes on by itself, less the drift: 2 % of the
+/// time.
 fn fills_the_link(s: &mut Shards) -> Result<(), String> {
     s.narrow(1, 2, Lane::Calls, 2_000);
     for round in 0..12 {

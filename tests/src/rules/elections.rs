@@ -4,8 +4,8 @@ use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use super::orders::every_course;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, InSyncChange, InSyncRequest, VotersGone};
-use doyen_gossip::wire::{Ballot, Committed, Message, Payload, Proposal, Pulse};
-use doyen_placement::planner::Pace;
+use doyen_gossip::wire::{Ballot, CommitNotice, Heartbeat, Message, Payload, Proposal};
+use doyen_placement::planner::HandOverUrgency;
 use doyen_placement::{Epoch, MemberState, Version};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -53,7 +53,9 @@ pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), St
                 Message::Pong(_) | Message::PreVote(_) if letter.touches(1) => Fate::Lost,
                 Message::Admin { .. } if letter.to == 1 => Fate::Lost,
                 // No member hears of the others' terms from pings, or of their elections.
-                Message::Ping(_) | Message::Pong(_) | Message::Mandate(_) if stands => Fate::Lost,
+                Message::Ping(_) | Message::Pong(_) | Message::ElectionProof(_) if stands => {
+                    Fate::Lost
+                }
                 Message::Ping(_) | Message::Pong(_) => Fate::Arrives,
                 Message::PreVote(_)
                 | Message::PreVoteAnswer(_)
@@ -121,7 +123,7 @@ pub(super) fn a_term_without_an_election_is_not_joined() -> Result<(), String> {
                 payload,
             }))
         } else {
-            Message::Ping(Pulse {
+            Message::Ping(Heartbeat {
                 cluster: table.cluster,
                 sequence: 1,
                 term: table.term,
@@ -174,7 +176,7 @@ pub(super) fn a_table_that_any_member_hands_out_is_not_installed() -> Result<(),
     table.version = table.version.next();
     table.voters = vec![id(3)];
     let (name, payload) = (table.name(), Payload::Whole(table.clone().into()));
-    let ping = Message::Ping(Pulse {
+    let ping = Message::Ping(Heartbeat {
         cluster: table.cluster,
         sequence: 1,
         term: table.term,
@@ -185,7 +187,7 @@ pub(super) fn a_table_that_any_member_hands_out_is_not_installed() -> Result<(),
     m.says(3, 2, ping);
     m.run(2);
     let commit = None;
-    let committed = Committed {
+    let committed = CommitNotice {
         name,
         payload,
         commit,
@@ -217,7 +219,7 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                 Message::Propose(_) if letter.goes(1, 2) => Fate::Lost,
                 Message::Propose(_) => Fate::Waits,
                 // The proof of its election is on its way as well.
-                Message::Mandate(_) if letter.goes(2, 3) => Fate::Waits,
+                Message::ElectionProof(_) if letter.goes(2, 3) => Fate::Waits,
                 // No other member learns what the first coordinator has committed.
                 Message::Commit(_) | Message::Pull { .. } if letter.touches(1) => Fate::Lost,
                 Message::Vote(_) => {
@@ -228,7 +230,7 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                     voted.set(voted.get() || answer.granted);
                     Fate::Arrives
                 }
-                Message::Ping(_) | Message::Pong(_) | Message::Mandate(_)
+                Message::Ping(_) | Message::Pong(_) | Message::ElectionProof(_)
                     if stands.get() && (letter.touches(1) || letter.goes(2, 3)) =>
                 {
                     Fate::Lost
@@ -297,7 +299,7 @@ pub(super) fn former_voters_must_accept_their_replacement() -> Result<(), String
         }
         _ => Fate::Arrives,
     });
-    m.input(2, Input::Leave(Pace::AtOnce));
+    m.input(2, Input::Leave(HandOverUrgency::AtOnce));
     m.run(300);
     m.post(move |letter| {
         if apart(letter.from) == apart(letter.to) {
@@ -328,7 +330,7 @@ pub(super) fn a_proposer_gives_no_lease_against_its_proposal() -> Result<(), Str
         _ => Fate::Arrives,
     });
     m.run(400);
-    m.input(3, Input::Leave(Pace::AtOnce));
+    m.input(3, Input::Leave(HandOverUrgency::AtOnce));
     m.run(3);
     deaf.set(false);
     m.run(1500);

@@ -8,7 +8,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, Pace};
+use doyen_placement::planner::{self, Absence, HandOverUrgency};
 use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -319,7 +319,7 @@ pub(super) fn a_leaver_waits_for_a_silent_holder() -> Result<(), String> {
         })
     };
     m.until(5000, "silence", silent)?;
-    m.input(1, Input::Leave(Pace::Repair));
+    m.input(1, Input::Leave(HandOverUrgency::Repair));
     m.run(5000);
     m.verdict()?;
     let goes = m.process(1).is_none_or(|p| p.handed_over);
@@ -338,7 +338,7 @@ pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
         backups: 0,
         ..Setup::of(2)
     })?;
-    m.input(2, Input::Leave(Pace::AtOnce));
+    m.input(2, Input::Leave(HandOverUrgency::AtOnce));
     for _ in 0..20 {
         m.run(200);
         ask(&mut m, InSyncChange::Admit)?;
@@ -346,7 +346,7 @@ pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
     m.input(2, Input::Depart);
     m.until(2000, "departure", |m| !m.lives(2))?;
     m.start(3, &[1], None);
-    m.input(1, Input::Leave(Pace::Repair));
+    m.input(1, Input::Leave(HandOverUrgency::Repair));
     for _ in 0..50 {
         m.run(200);
         m.verdict()?;
@@ -369,7 +369,7 @@ pub(super) fn the_last_leaver_waits_for_a_newcomer() -> Result<(), String> {
 /// (Several left with their data and half of the votes, so the others could not admit it.)
 pub(super) fn members_that_leave_together_go_one_by_one() -> Result<(), String> {
     let mut m = Members::of(Setup::of(3))?;
-    (1..=3).for_each(|place| m.input(place, Input::Leave(Pace::Repair)));
+    (1..=3).for_each(|place| m.input(place, Input::Leave(HandOverUrgency::Repair)));
     let goes = |m: &Members, place: u64| m.process(place).is_some_and(|p| p.handed_over);
     m.until(1000, "end of one", |m| (1..=3).any(|place| goes(m, place)))?;
     let first = (1..=3).find(|place| goes(&m, *place)).unwrap_or_default();
@@ -420,7 +420,7 @@ pub(super) fn a_leaver_goes_only_by_a_table_in_force() -> Result<(), String> {
             Fate::Arrives
         }
     });
-    m.input(3, Input::Leave(Pace::AtOnce));
+    m.input(3, Input::Leave(HandOverUrgency::AtOnce));
     let leaves = |m: &Members| {
         m.view(3).is_some_and(|v| {
             v.accepted
@@ -455,7 +455,7 @@ pub(super) fn a_leaver_stays_until_the_others_know() -> Result<(), String> {
     });
     m.hangs(1, false);
     m.until(1000, "term of its own", |m| m.leads(1))?;
-    m.input(1, Input::Leave(Pace::Repair));
+    m.input(1, Input::Leave(HandOverUrgency::Repair));
     m.until(400, "hand-over", |m| {
         m.process(1).is_some_and(|p| p.handed_over)
     })?;

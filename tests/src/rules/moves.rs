@@ -7,7 +7,7 @@ use doyen_engine::Lane;
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{AdminRequest, Event, InSyncChange, InSyncRequest};
 use doyen_placement::planner::{
-    self, BalanceChange, MoveLimits, Pace, Waits, WritesStopped, reshape,
+    self, BalanceChange, HandOverUrgency, MoveFacts, MoveLimits, WritesStopped, reshape,
 };
 use doyen_placement::{MemberState, OnLoss, PartitionRef, Paused, ReplicaState, Table};
 use std::sync::Arc;
@@ -198,7 +198,7 @@ pub(super) fn a_move_step_waits_for_its_learner() -> Result<(), String> {
             p.replicas = replicas(&[1, 2], &[3]);
             p.goal = Some(goal.iter().map(|m| shards::id(*m)).collect());
         });
-        let next = planner::advance(&learning, &limits, &Waits::default())
+        let next = planner::advance(&learning, &limits, &MoveFacts::default())
             .unwrap_or_else(|| learning.clone());
         let counts = |t: &Table| {
             t.partition(AT)
@@ -218,7 +218,7 @@ pub(super) fn a_move_step_waits_for_its_learner() -> Result<(), String> {
             p.epoch = p.epoch.next();
         });
         for _ in 0..4 {
-            at = planner::advance(&at, &limits, &Waits::default()).unwrap_or(at);
+            at = planner::advance(&at, &limits, &MoveFacts::default()).unwrap_or(at);
         }
         let there = at
             .partition(AT)
@@ -389,7 +389,7 @@ pub(super) fn the_last_leaver_hands_over_to_drained_members() -> Result<(), Stri
         );
     }
     // First it listens for newcomers. After that, it would use the drained members anyway.
-    m.input(1, Input::Leave(Pace::AtOnce));
+    m.input(1, Input::Leave(HandOverUrgency::AtOnce));
     for _ in 0..50 {
         m.run(200);
         m.verdict()?;
@@ -419,7 +419,7 @@ pub(super) fn a_leaver_that_dies_is_dead() -> Result<(), String> {
         on_loss: OnLoss::Reset { after_ms: 2_000 },
         ..Setup::of(3)
     })?;
-    m.input(3, Input::Leave(Pace::Repair));
+    m.input(3, Input::Leave(HandOverUrgency::Repair));
     let state = |m: &Members| m.table(1).ok().and_then(|t| Some(t.member(id(3))?.state));
     m.until(1000, "hand-over that goes on", |m| {
         state(m) == Some(MemberState::Draining)

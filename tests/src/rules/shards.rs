@@ -4,7 +4,7 @@
 use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen_engine::{Lane, Limits, Patience, Shard, ShardRequest, Stats, Token};
+use doyen_engine::{CallToken, Lane, Limits, Patience, Shard, ShardRequest, Stats};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
@@ -41,7 +41,7 @@ struct Node {
     /// Clock, lease and view as they were when its pass began.
     checked: (Time, Time, bool),
     /// Values that were read at once, and whose answers are not checked yet.
-    read: Vec<(Token, u64, Operation, Outcome)>,
+    read: Vec<(CallToken, u64, Operation, Outcome)>,
 }
 
 impl Node {
@@ -82,8 +82,8 @@ pub(super) struct Shards {
     narrow: BTreeMap<Wire, usize>,
     /// The node that is suspended.
     stalled: Option<Place>,
-    outcomes: BTreeMap<Token, Outcome>,
-    next_token: Token,
+    outcomes: BTreeMap<CallToken, Outcome>,
+    next_token: CallToken,
     pub(super) asked: Vec<InSyncRequest>,
     pub(super) opened: Vec<(Place, Epoch)>,
 }
@@ -365,14 +365,14 @@ impl Shards {
         }
     }
 
-    pub(super) fn submit(&mut self, place: Place, key: &str, action: Action) -> Token {
+    pub(super) fn submit(&mut self, place: Place, key: &str, action: Action) -> CallToken {
         let token = self.takes(place, key, action);
         self.pass(place);
         token
     }
 
     /// Deletes every key.
-    pub(super) fn clear(&mut self, place: Place) -> Token {
+    pub(super) fn clear(&mut self, place: Place) -> CallToken {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
         let PartitionRef {
@@ -400,7 +400,7 @@ impl Shards {
         key: &str,
         action: Action,
         limit: Duration,
-    ) -> Token {
+    ) -> CallToken {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
         if let Some(node) = self.nodes.get_mut(&place) {
@@ -420,14 +420,14 @@ impl Shards {
     }
 
     /// The caller does not wait any more.
-    pub(super) fn leaves(&mut self, place: Place, token: Token) {
+    pub(super) fn leaves(&mut self, place: Place, token: CallToken) {
         if let Some(node) = self.nodes.get_mut(&place) {
             node.shard.forget(token);
         }
         self.pass(place);
     }
 
-    pub(super) fn get(&mut self, place: Place, key: &str) -> Token {
+    pub(super) fn get(&mut self, place: Place, key: &str) -> CallToken {
         self.submit(place, key, Action::Get)
     }
 
@@ -440,7 +440,7 @@ impl Shards {
     }
 
     /// Takes an operation within a pass.
-    pub(super) fn takes(&mut self, place: Place, key: &str, action: Action) -> Token {
+    pub(super) fn takes(&mut self, place: Place, key: &str, action: Action) -> CallToken {
         let (token, now) = (self.next_token, self.now);
         self.next_token += 1;
         let Some(node) = self.nodes.get_mut(&place) else {
@@ -625,7 +625,7 @@ impl Shards {
 
     // ---- what a check sees
 
-    pub(super) fn outcome(&self, token: Token) -> Option<&Outcome> {
+    pub(super) fn outcome(&self, token: CallToken) -> Option<&Outcome> {
         self.outcomes.get(&token)
     }
 
@@ -659,7 +659,12 @@ impl Shards {
     }
 
     /// Waits for an operation, this many milliseconds at most.
-    pub(super) fn done(&mut self, token: Token, ms: u64, what: &str) -> Result<Outcome, String> {
+    pub(super) fn done(
+        &mut self,
+        token: CallToken,
+        ms: u64,
+        what: &str,
+    ) -> Result<Outcome, String> {
         for _ in 0..ms {
             if let Some(outcome) = self.outcomes.get(&token) {
                 return Ok(outcome.clone());

@@ -8,7 +8,7 @@ use super::members::{Fate, Letter, Members, Place, Setup, find, id};
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
-use doyen_placement::planner::{NewKeyspace, Pace};
+use doyen_placement::planner::{HandOverUrgency, NewKeyspace};
 use doyen_placement::{Division, Eviction, Mode, OnLoss, Partition, Version};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -262,7 +262,7 @@ fn a_successor_leaves(told: bool) -> Result<(), String> {
         m.table(knows)
             .is_ok_and(|t| t.version == taken && t.members.len() == 4)
     })?;
-    m.input(second, Input::Leave(Pace::AtOnce));
+    m.input(second, Input::Leave(HandOverUrgency::AtOnce));
     m.until(1000, "hand-over", |m| {
         m.process(second).is_none_or(|p| p.handed_over)
     })?;

@@ -6,13 +6,13 @@ use super::mix::{Mix, Placed};
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
-use crate::linear::{Answer, Call, Entry};
+use crate::linear::{Answer, Call, HistoryEntry};
 use crate::{action_of, action_of_bytes};
 use bytes::Bytes;
 use doyen_engine::command::Part;
 use doyen_engine::op::{
-    Action, Condition, ExpireCondition, Expiry, Failure, Operation, Outcome, PartitionAction,
-    PartitionOperation, ScriptCall, Step, Transaction, Watched, Work,
+    Action, Condition, ExpireCondition, Expiry, Failure, Operation, OperationBatch, OperationStep,
+    Outcome, PartitionAction, PartitionOperation, ScriptCall, Watched, Work,
 };
 use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
@@ -62,7 +62,7 @@ pub(crate) enum Last {
 /// What clients saw.
 #[derive(Debug, Default)]
 pub(crate) struct Histories {
-    pub(crate) keys: BTreeMap<String, Vec<Entry>>,
+    pub(crate) keys: BTreeMap<String, Vec<HistoryEntry>>,
     /// Entries that did not happen.
     void: BTreeMap<String, Vec<usize>>,
     /// Entries of the recovered half of a split: they must have had no effect on the other one.
@@ -139,14 +139,14 @@ impl Histories {
 
     /// The history of a key, without entries that did not happen, and with the deadlines that
     /// passed.
-    pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<Entry> {
+    pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<HistoryEntry> {
         let void = self.void.get(key);
         let apart = self.apart.get(key);
         let keep = |i: &usize| {
             !void.is_some_and(|v| v.contains(i)) && !apart.is_some_and(|a| a.contains(i))
         };
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
-        let mut history: Vec<Entry> = entries
+        let mut history: Vec<HistoryEntry> = entries
             .iter()
             .enumerate()
             .filter(|(i, _)| keep(i))
@@ -165,7 +165,7 @@ impl Histories {
             }
             let (least, most) = tolerance.bounds(e.called / 2, answered.map_or(0, |a| a.0 / 2), ms);
             let answered = answered.map(|_| (2 * most + 1, Answer::Ok));
-            Some(Entry {
+            Some(HistoryEntry {
                 client: e.client,
                 call: Call::Expired { tag },
                 called: (2 * least).saturating_sub(1).max(e.called + 1),
@@ -173,7 +173,7 @@ impl Histories {
                 waited: e.waited,
             })
         });
-        let passes: Vec<Entry> = passes.collect();
+        let passes: Vec<HistoryEntry> = passes.collect();
         history.extend(passes);
         history.sort_by_key(|e| e.called);
         history
@@ -431,7 +431,7 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
         });
     }
     let twin = twin_of(key);
-    let step = |key: &str, action| Step::Key {
+    let step = |key: &str, action| OperationStep::Key {
         map,
         key: bytes(key),
         action,
@@ -456,7 +456,7 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
             let copied = [key, &twin].map(str::as_bytes);
             let renamed = action_of_bytes(&[b"RENAME", spare.as_bytes(), key.as_bytes()]);
             let copied = action_of_bytes(&[b"COPY", copied[0], copied[1], b"REPLACE"]);
-            return Work::Transaction(Transaction {
+            return Work::Transaction(OperationBatch {
                 keyspace,
                 watched: Vec::new(),
                 steps: vec![
@@ -484,8 +484,8 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
             grants: Bytes::new(),
         };
         if tail.len() % 4 == 0 {
-            let scripted = |body, keys| Step::Script(Box::new(script(body, keys)));
-            return Work::Transaction(Transaction {
+            let scripted = |body, keys| OperationStep::Script(Box::new(script(body, keys)));
+            return Work::Transaction(OperationBatch {
                 keyspace,
                 watched: Vec::new(),
                 steps: vec![
@@ -513,7 +513,7 @@ fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
     if *call == Call::Get {
         steps.push(step(key, Action::Version));
     }
-    Work::Transaction(Transaction {
+    Work::Transaction(OperationBatch {
         keyspace,
         watched,
         steps,
@@ -766,7 +766,7 @@ impl World {
             format!("client {id} -> p{at} #{serial} {key} {}", brief(&call))
         });
         let entries = self.histories.keys.entry(key.clone()).or_default();
-        entries.push(Entry {
+        entries.push(HistoryEntry {
             client: u32::try_from(id).unwrap_or(u32::MAX),
             call,
             called,
@@ -1128,7 +1128,7 @@ impl World {
                 };
                 if keyspace.partition_of(map, key_of(&key).as_bytes()) == Some(at) {
                     let called = self.histories.moment(self.schedule.now());
-                    let lost = Entry {
+                    let lost = HistoryEntry {
                         client: 0,
                         call: Call::Lost,
                         called,
@@ -1158,7 +1158,7 @@ impl World {
             let gone: Vec<String> = self.keys.iter().filter(is_gone).cloned().collect();
             for name in gone {
                 let called = self.histories.moment(self.schedule.now());
-                let gone = Entry {
+                let gone = HistoryEntry {
                     client: 0,
                     call: Call::Lost,
                     called,
@@ -1176,7 +1176,7 @@ impl World {
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
-            let lost = Entry {
+            let lost = HistoryEntry {
                 client: 0,
                 call: Call::Lost,
                 called,

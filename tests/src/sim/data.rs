@@ -9,7 +9,7 @@ use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen::net::links::LinkHandler;
 use doyen_engine::op::{Action, Failure, Outcome, Work};
-use doyen_engine::{Lane, Malformed, OpenCaller, Patience, Shard, ShardRequest, Token};
+use doyen_engine::{CallToken, Lane, Malformed, OpenCaller, Patience, Shard, ShardRequest};
 use doyen_gossip::{Input, Time};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
@@ -173,7 +173,7 @@ impl World {
         let heir = Shard::new(id, limits, seed, now);
         let former = std::mem::replace(&mut thread.shard, heir);
         let callers = former.into_calls(&mut thread.shard);
-        let in_line: BTreeSet<Token> = callers
+        let in_line: BTreeSet<CallToken> = callers
             .filter_map(|caller| match caller {
                 OpenCaller::InLine(token) => Some(token),
                 OpenCaller::Call(..) => None,

@@ -11,7 +11,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::hints::Hint;
 use doyen_placement::planner::{
-    BalanceChange, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Pace,
+    BalanceChange, DEFAULT_KEYSPACE, HandOverUrgency, KeyspaceChange, NewKeyspace,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{Eviction, MapId, MoveRate, OnLoss, Paused, Schedulers};
@@ -735,7 +735,10 @@ impl World {
         let me = self.processes[p].me;
         self.schedule.after(
             0,
-            Event::Control(p, ControlInput::Of(me, Input::Leave(Pace::Repair))),
+            Event::Control(
+                p,
+                ControlInput::Of(me, Input::Leave(HandOverUrgency::Repair)),
+            ),
         );
         true
     }

@@ -9,7 +9,7 @@ use super::locker::LOCK;
 use super::process::DataInput;
 use super::schedule::{Event, MS, SECOND};
 use super::world::World;
-use crate::linear::{Answer, Call, Entry};
+use crate::linear::{Answer, Call, HistoryEntry};
 use bytes::Bytes;
 use doyen_engine::op::{Failure, FindQuery, Outcome, PartitionAction, PartitionOperation, Work};
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
@@ -254,7 +254,7 @@ impl World {
 
     /// A query is judged like a read of each key.
     fn judge_find(&mut self, id: ClientId, key: String, (called, at): (u64, u64), answer: Answer) {
-        let entry = Entry {
+        let entry = HistoryEntry {
             client: u32::try_from(id).unwrap_or(u32::MAX),
             call: Call::Get,
             called,

@@ -520,7 +520,7 @@ impl World {
 }
 
 /// The part of a history around an entry, as a text.
-fn around(history: &[linear::Entry], at: usize) -> String {
+fn around(history: &[linear::HistoryEntry], at: usize) -> String {
     let from = at.saturating_sub(25);
     let mut text = String::new();
     for (i, e) in history.iter().enumerate().skip(from).take(50) {

@@ -4,7 +4,7 @@
 
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
-use doyen_engine::{Asked, Change, Former, Inspection, Shard};
+use doyen_engine::{Change, Former, InspectedCalls, Inspection, Shard};
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, Partition, PartitionRef, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -445,7 +445,7 @@ fn same_outcomes(
             .map(|(mark, _)| *mark)
             .max()
             .unwrap_or(0);
-        let unfinished = |known: &BTreeMap<MemberId, Asked>| {
+        let unfinished = |known: &BTreeMap<MemberId, InspectedCalls>| {
             let applied = known
                 .get(origin)
                 .map(|(_, applied)| applied.clone())

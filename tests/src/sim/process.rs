@@ -12,7 +12,7 @@ use super::subscriber::Subscriber;
 use bytes::BytesMut;
 use doyen::data::siblings::Siblings;
 use doyen_engine::op::{Operation, Outcome, Work};
-use doyen_engine::{Lane, Shard, Token};
+use doyen_engine::{CallToken, Lane, Shard};
 use doyen_gossip::agreement::View;
 use doyen_gossip::{Agreement, Input, Time};
 use doyen_placement::MemberId;
@@ -125,10 +125,10 @@ pub(crate) struct DataThread {
     /// Connections as the network stack sees them, and as the shard was told.
     pub(crate) links: BTreeMap<MemberId, ConnectionId>,
     pub(crate) shard_links: BTreeMap<MemberId, ConnectionId>,
-    pub(crate) tokens: BTreeMap<Token, (ClientId, u64)>,
+    pub(crate) tokens: BTreeMap<CallToken, (ClientId, u64)>,
     /// Reads that were executed at once in this pass. They may be answered if the pass may answer.
     pub(crate) read: Vec<((ClientId, u64), u64, Operation, Outcome)>,
-    pub(crate) next_token: Token,
+    pub(crate) next_token: CallToken,
     /// It follows the changes of a keyspace.
     pub(crate) subscriber: Option<Subscriber>,
     /// Clock, lease and generation when its pass began.

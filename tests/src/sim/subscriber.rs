@@ -10,7 +10,7 @@ use super::process::ThreadId;
 use super::schedule::Nanos;
 use super::world::World;
 use bytes::Bytes;
-use doyen_engine::{Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
+use doyen_engine::{Change, Filter, Former, KeyFilter, Maps, SubscriptionId, Told, What};
 use doyen_gossip::Time;
 use doyen_placement::{ClusterId, KeyspaceId, Lineage, MapId, PartitionId, PartitionRef};
 use rand::Rng;
@@ -258,7 +258,7 @@ impl World {
         let filter = Filter {
             keyspace,
             maps: Maps::All,
-            keys: Keys::All,
+            keys: KeyFilter::All,
             values: true,
             fields: true,
             old: true,

@@ -76,8 +76,8 @@ fn a_second_of_five_may_die_once_the_cluster_is_safe() {
     check(&cluster, &load.finish());
 }
 
-/// Regression: for 0.3 s after a death, until it was noticed, the status was `safe`. So a script that
-/// killed a node, waited for `safe` and killed the next did not wait at all.
+/// Regression: for 0.3 s after a death, until it was noticed, the status was `safe`. So a script
+/// that killed a node, waited for `safe` and killed the next did not wait at all.
 #[test]
 fn nothing_is_called_safe_before_every_member_has_answered() {
     let mut cluster = Cluster::of(BINARY, 3);

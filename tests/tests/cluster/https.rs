@@ -1,6 +1,6 @@
 //! HTTP in TLS: who sends tokens to whom; on real processes.
 
-use super::places::Authority;
+use super::zones::Authority;
 use doyen_tests::cluster::{Cluster, write_secret};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -107,8 +107,8 @@ fn every_message_reaches_the_subscribers_of_all_nodes_once_also_after_a_death() 
     all.for_each(|(_, subscriber)| gets_all(subscriber, &publishers));
 }
 
-/// Regression: `PUBLISH` and `PUBSUB CHANNELS` and `NUMPAT` counted the node that was asked, so what
-/// a client learned depended on where it was connected.
+/// Regression: `PUBLISH` and `PUBSUB CHANNELS` and `NUMPAT` counted the node that was asked, so
+/// what a client learned depended on where it was connected.
 #[test]
 fn the_plain_ports_of_all_nodes_count_the_subscribers_of_the_cluster() {
     let mut cluster = Cluster::new(BINARY);

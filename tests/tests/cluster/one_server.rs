@@ -1,5 +1,5 @@
-//! The plain port of a cluster answers as one Redis server: of any keys, for all members, and with one
-//! partition also for transactions and scripts.
+//! The plain port of a cluster answers as one Redis server: of any keys, for all members, and with
+//! one partition also for transactions and scripts.
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
@@ -156,8 +156,8 @@ fn the_setting_of_messages_about_keys_holds_for_all_members_and_outlives_them() 
     assert_eq!(after.reply().expect("a message"), told("last"));
 }
 
-/// The nodes die one after the other while keys are renamed: each key has its value under one of its
-/// names, or for a moment under both, and never under none.
+/// The nodes die one after the other while keys are renamed: each key has its value under one of
+/// its names, or for a moment under both, and never under none.
 #[test]
 fn a_renamed_key_is_never_lost_when_a_node_dies() {
     const KEYS: usize = 60;

@@ -13,7 +13,7 @@ use std::path::Path;
 pub(super) const METHODS_MAX: usize = 60;
 pub(super) const FIELDS_MAX: usize = 25;
 /// The types of the shard, and the files that may teach them.
-const SHARD: [&str; 2] = ["Shard", "Context"];
+const SHARD: [&str; 2] = ["Shard", "ShardContext"];
 const SHARD_FILES_MAX: usize = 8;
 /// Crates in which types still share names, and how many names. No number may rise.
 /// `node` has the `Cache` of a facade that is named as in another crate.

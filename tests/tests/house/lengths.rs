@@ -1,4 +1,4 @@
-//! How long functions are, and how large the types of sessions of the front door are.
+//! How long functions are, and how large the types of sessions of the front end are.
 
 use super::classes::{FIELDS_MAX, METHODS_MAX, classes, fields};
 use super::rooms::{CRATES, ENGINE, crate_root, read, texts};
@@ -119,7 +119,7 @@ fn a_session_is_made_of_small_parts() {
 fn functions_are_measured_from_their_head_to_their_end() {
     let body = "        call();\n".repeat(LINES_MAX - 2);
     let source = format!(
-        "trait Door {{\n    fn declared(&self);\n    fn empty() {{}}\n}}\n\nimpl A {{\n    \
+        "trait Front end {{\n    fn declared(&self);\n    fn empty() {{}}\n}}\n\nimpl A {{\n    \
          pub(in crate::resp) const fn longest() {{\n{body}    }}\n\n    async fn spread(\n        \
          &self,\n    ) -> u8 {{\n        if a {{\n            1\n        }}\n    }}\n}}\n\n\
          pub fn free<'a>(x: &'a u8) {{\n{body}        more();\n}}\n"

@@ -185,7 +185,8 @@ pub(super) fn closing(code: &str) -> usize {
     end.map_or(code.len() - 1, |(at, _)| at)
 }
 
-/// The paths that begin with one of these words: each with its segments. Trees of `use` are unfolded.
+/// The paths that begin with one of these words: each with its segments. Trees of `use` are
+/// unfolded.
 pub(super) fn paths(code: &str, words: &[&str]) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let words: Vec<(usize, &str)> = words

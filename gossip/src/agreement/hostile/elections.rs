@@ -4,7 +4,7 @@ use super::*;
 use crate::agreement::AdminReply;
 use crate::signing::{Signature, SigningKey, SigningSeed, Vote};
 use crate::time::Time;
-use crate::wire::Mandate;
+use crate::wire::ElectionProof;
 use doyen_placement::ClusterId;
 
 /// The key of a process in `Net`.
@@ -12,8 +12,8 @@ fn key(id: MemberId) -> SigningKey {
     SigningKey::new(&SigningSeed::of_test(id.0))
 }
 
-/// A mandate with the true signatures of these members.
-fn elected(cluster: ClusterId, term: Term, candidate: MemberId, by: &[MemberId]) -> Mandate {
+/// A election proof with the true signatures of these members.
+fn elected(cluster: ClusterId, term: Term, candidate: MemberId, by: &[MemberId]) -> ElectionProof {
     let vote = Vote {
         cluster,
         term,
@@ -22,7 +22,7 @@ fn elected(cluster: ClusterId, term: Term, candidate: MemberId, by: &[MemberId])
     let mut votes: Vec<(MemberId, Option<Signature>)> =
         by.iter().map(|v| (*v, Some(key(*v).sign(&vote)))).collect();
     votes.sort_unstable_by_key(|(voter, _)| *voter);
-    Mandate {
+    ElectionProof {
         cluster,
         term,
         candidate,
@@ -33,7 +33,7 @@ fn elected(cluster: ClusterId, term: Term, candidate: MemberId, by: &[MemberId])
 /// Everything that a member can say to be followed in a term.
 fn claims(table: &Table, term: Term, me: MemberId) -> Vec<Message> {
     let next = made_up(table, term);
-    let pulse = Pulse {
+    let heartbeat = Heartbeat {
         cluster: table.cluster,
         sequence: u64::MAX,
         term,
@@ -48,7 +48,7 @@ fn claims(table: &Table, term: Term, me: MemberId) -> Vec<Message> {
         seals: Vec::new(),
     };
     vec![
-        Message::Ping(pulse),
+        Message::Ping(heartbeat),
         propose(&next, table.name()),
         Message::Commit(Box::new(commit)),
         Message::Refuse {
@@ -72,7 +72,7 @@ fn made_up(table: &Table, term: Term) -> Table {
 
 fn committed(table: &Table) -> Message {
     let (name, payload) = (table.name(), Payload::Whole(table.clone().into()));
-    Message::Committed(Box::new(Committed {
+    Message::Committed(Box::new(CommitNotice {
         name,
         payload,
         commit: None,
@@ -85,8 +85,8 @@ fn coordinator(net: &Net, slot: Slot) -> Option<MemberId> {
 }
 
 /// Four members whose first coordinator has died and was replaced, the faulty member, and the
-/// mandate of the present coordinator.
-fn four(seed: u64) -> (Net, Slot, Mandate) {
+/// election proof of the present coordinator.
+fn four(seed: u64) -> (Net, Slot, ElectionProof) {
     let mut net = Net::cluster(seed, 4);
     net.until(3000, Net::healed);
     let first = net.leaders()[0];
@@ -98,20 +98,20 @@ fn four(seed: u64) -> (Net, Slot, Mandate) {
     net.until(10_000, |net| net.healed() && keyed(net));
     let leader = net.leaders()[0];
     let broken = (leader + 1) % 4;
-    let mandate = mandate(&mut net, leader, broken);
-    (net, broken, mandate)
+    let proof = proof(&mut net, leader, broken);
+    (net, broken, proof)
 }
 
-/// The mandate of a coordinator, as it answers a member that asks. Its term may be later than that
-/// of the last table.
-pub(in crate::agreement) fn mandate(net: &mut Net, leader: Slot, asks: Slot) -> Mandate {
+/// The election proof of a coordinator, as it answers a member that asks. Its term may be later
+/// than that of the last table.
+pub(in crate::agreement) fn proof(net: &mut Net, leader: Slot, asks: Slot) -> ElectionProof {
     let (cluster, of) = (net.table(leader).cluster, net.table(leader).term);
     let mut answers = (0..8).flat_map(|later| {
         let term = Term(of.0 + later);
-        net.ask(leader, asks, Message::AskMandate { cluster, term })
+        net.ask(leader, asks, Message::AskElectionProof { cluster, term })
     });
     match answers.next() {
-        Some(Message::Mandate(mandate)) => *mandate,
+        Some(Message::ElectionProof(proof)) => *proof,
         other => panic!("the coordinator was elected: {other:?}"),
     }
 }
@@ -121,12 +121,12 @@ fn keyed(net: &Net) -> bool {
         .is_some_and(|t| t.members.iter().all(|m| m.vote_key.is_some()))
 }
 
-/// A way to make up a mandate for a term: from the mandate of the present coordinator and the
-/// members, the faulty one first.
-type Lie = fn(&Mandate, Term, &[MemberId]) -> Option<Mandate>;
+/// A way to make up a election proof for a term: from the election proof of the present coordinator
+/// and the members, the faulty one first.
+type Lie = fn(&ElectionProof, Term, &[MemberId]) -> Option<ElectionProof>;
 
 const LIES: [(&str, Lie); 11] = [
-    ("no mandate", |_, _, _| None),
+    ("no election proof", |_, _, _| None),
     ("no vote", |real, term, ids| {
         Some(elected(real.cluster, term, ids[0], &[]))
     }),
@@ -137,47 +137,44 @@ const LIES: [(&str, Lie); 11] = [
         Some(elected(real.cluster, term, ids[0], &[ids[0]; 4]))
     }),
     ("unsigned votes", |real, term, ids| {
-        let mut mandate = elected(real.cluster, term, ids[0], ids);
-        let others = mandate.votes.iter_mut().filter(|(v, _)| *v != ids[0]);
+        let mut proof = elected(real.cluster, term, ids[0], ids);
+        let others = proof.votes.iter_mut().filter(|(v, _)| *v != ids[0]);
         others.for_each(|(_, signature)| *signature = None);
-        Some(mandate)
+        Some(proof)
     }),
     ("its own signature as that of all", |real, term, ids| {
-        let mut mandate = elected(real.cluster, term, ids[0], ids);
-        let own = key(ids[0]).sign(&mandate.vote());
-        (mandate.votes.iter_mut()).for_each(|(_, signature)| *signature = Some(own));
-        Some(mandate)
+        let mut proof = elected(real.cluster, term, ids[0], ids);
+        let own = key(ids[0]).sign(&proof.vote());
+        (proof.votes.iter_mut()).for_each(|(_, signature)| *signature = Some(own));
+        Some(proof)
     }),
     ("signatures made up", |real, term, ids| {
-        let mut mandate = elected(real.cluster, term, ids[0], ids);
+        let mut proof = elected(real.cluster, term, ids[0], ids);
         let made_up = Signature::new([[7; 32]; 2]);
-        let others = mandate.votes.iter_mut().filter(|(v, _)| *v != ids[0]);
+        let others = proof.votes.iter_mut().filter(|(v, _)| *v != ids[0]);
         others.for_each(|(_, signature)| *signature = Some(made_up));
-        Some(mandate)
+        Some(proof)
     }),
     ("votes of another term", |real, term, ids| {
-        let mandate = elected(real.cluster, Term(term.0 - 1), ids[0], ids);
-        Some(Mandate { term, ..mandate })
+        let proof = elected(real.cluster, Term(term.0 - 1), ids[0], ids);
+        Some(ElectionProof { term, ..proof })
     }),
     ("votes of another cluster", |real, term, ids| {
-        let mandate = elected(ClusterId(real.cluster.0 ^ 1), term, ids[0], ids);
+        let proof = elected(ClusterId(real.cluster.0 ^ 1), term, ids[0], ids);
         let cluster = real.cluster;
-        Some(Mandate { cluster, ..mandate })
+        Some(ElectionProof { cluster, ..proof })
     }),
     ("votes for another candidate", |real, term, ids| {
-        let mandate = elected(real.cluster, term, ids[1], ids);
+        let proof = elected(real.cluster, term, ids[1], ids);
         let candidate = ids[0];
-        Some(Mandate {
-            candidate,
-            ..mandate
-        })
+        Some(ElectionProof { candidate, ..proof })
     }),
     ("ten thousand votes", |real, term, ids| {
-        let mut mandate = elected(real.cluster, term, ids[0], ids);
-        let signature = mandate.votes[0].1;
+        let mut proof = elected(real.cluster, term, ids[0], ids);
+        let signature = proof.votes[0].1;
         let more = (0..10_000).map(|n| (MemberId((n + 1) << 40), signature));
-        mandate.votes.extend(more);
-        Some(mandate)
+        proof.votes.extend(more);
+        Some(proof)
     }),
 ];
 
@@ -221,17 +218,17 @@ fn no_member_makes_up_an_election() {
         .map(|slot| net.at(*slot).unwrap())
         .collect();
     let mut term = Term(net.table(broken).term.0 + 1000);
-    for (lie, mandate) in LIES {
+    for (lie, proof) in LIES {
         for _ in 0..30 {
             term = term.next();
             let table = net.table(broken);
-            let mut said: Vec<Message> = mandate(&real, term, &ids)
+            let mut said: Vec<Message> = proof(&real, term, &ids)
                 .into_iter()
-                .map(|m| Message::Mandate(Box::new(m)))
+                .map(|m| Message::ElectionProof(Box::new(m)))
                 .collect();
             said.extend(claims(&table, term, me));
-            // The mandate of the present coordinator, by another member.
-            said.push(Message::Mandate(Box::new(real.clone())));
+            // The election proof of the present coordinator, by another member.
+            said.push(Message::ElectionProof(Box::new(real.clone())));
             for to in &others {
                 (said.iter()).for_each(|m| net.say(broken, *to, m.clone()));
             }
@@ -268,9 +265,9 @@ fn a_member_with_the_votes_of_a_majority_is_followed() {
         (&table.voters[..], true),
     ] {
         term = Term(term.0 + 10);
-        let mandate = elected(real.cluster, term, me, voters);
+        let proof = elected(real.cluster, term, me, voters);
         for to in &others {
-            let answers = net.ask(*to, broken, Message::Mandate(Box::new(mandate.clone())));
+            let answers = net.ask(*to, broken, Message::ElectionProof(Box::new(proof.clone())));
             let follows = coordinator(&net, *to) == Some(me);
             assert_eq!((follows, answers), (enough, vec![]), "n{to}, {voters:?}");
         }
@@ -292,7 +289,7 @@ fn a_table_that_another_member_than_the_coordinator_calls_committed_is_not_insta
         alone.members.retain(|m| m.id == table.voters[0]);
         alone.keyspaces.clear();
         let says = |name| {
-            Message::Ping(Pulse {
+            Message::Ping(Heartbeat {
                 cluster: table.cluster,
                 sequence: u64::MAX,
                 term: table.term,
@@ -380,7 +377,7 @@ fn a_coordinator_that_names_a_later_term_without_proof_is_not_followed_in_the_fo
     let follower = others(broken).find(|s| *s != leader).unwrap();
     let (id, table) = (net.at(leader).unwrap(), net.table(leader));
     let term = Term(table.term.0 + 10);
-    let ping = Message::Ping(Pulse {
+    let ping = Message::Ping(Heartbeat {
         cluster: table.cluster,
         sequence: 1,
         term,
@@ -390,11 +387,11 @@ fn a_coordinator_that_names_a_later_term_without_proof_is_not_followed_in_the_fo
     });
     assert_eq!(coordinator(&net, follower), Some(id));
     let answers = net.ask(follower, leader, ping);
-    assert!(matches!(answers[..], [Message::AskMandate { term: of, .. }] if of == term));
+    assert!(matches!(answers[..], [Message::AskElectionProof { term: of, .. }] if of == term));
     assert_eq!(coordinator(&net, follower), None);
     // The control: the proof.
-    let mandate = elected(table.cluster, term, id, &table.voters);
-    net.ask(follower, leader, Message::Mandate(Box::new(mandate)));
+    let proof = elected(table.cluster, term, id, &table.voters);
+    net.ask(follower, leader, Message::ElectionProof(Box::new(proof)));
     assert_eq!(coordinator(&net, follower), Some(id));
     goes_on(&mut net, 5000);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// What a coordinator knows of members that do not answer.
 #[derive(Debug, Default)]
-pub(super) struct Absent {
+pub(super) struct AbsentMembers {
     /// Members whose name a newcomer has, and since when the coordinator has been checking whether
     /// they answer.
     doubted: BTreeMap<MemberId, Time>,
@@ -29,7 +29,7 @@ pub(super) struct Absent {
     reset_at: Option<Time>,
 }
 
-impl Absent {
+impl AbsentMembers {
     /// This node slept. The times for which members are silent begin again.
     pub(super) fn woke(&mut self, now: Time) {
         self.silent_since
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn time_that_the_coordinator_slept_is_no_silence_of_others() {
         let (before, after) = (Time(1_000_000_000), Time(3_600_000_000_000));
-        let mut absent = Absent::default();
+        let mut absent = AbsentMembers::default();
         absent.is_silent(before, MemberId(16));
         absent.woke(after);
         assert_eq!(absent.silent_since[&MemberId(16)], after);

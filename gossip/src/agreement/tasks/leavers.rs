@@ -21,7 +21,7 @@
 //!    newcomer is admitted, because each costs copies.
 //! 2. *The coordinator listens* for a process that asks to be let in, forms, or dials. It counts
 //!    from when the last of the present members began to leave. If one of them goes, it counts from
-//!    then. While such a process is at the door, it decides nothing.
+//!    then. While such a process waits to be admitted, it decides nothing.
 //! 3. *A full stop* is a table ([`planner::stop`]) that orders all leavers to end with what they
 //!    hold. Each ends when every voter has that table, the coordinator when every member has it. No
 //!    newcomer is admitted then, until those that end are silent.
@@ -31,11 +31,11 @@
 use super::super::context::Context;
 use super::super::requests::LAST_LISTENS;
 use super::newcomers::outlived;
-use super::{CoordinatorTasks, Known};
+use super::{ClusterKnowledge, CoordinatorTasks};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::LeaveStep;
-use doyen_placement::planner::{self, Pace};
+use doyen_placement::planner::{self, HandOverUrgency};
 use doyen_placement::{Member, MemberId, MemberState, Role, Table};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Members that leave.
 #[derive(Debug, Default)]
 pub(super) struct Leavers {
-    leaving: BTreeMap<MemberId, Pace>,
+    leaving: BTreeMap<MemberId, HandOverUrgency>,
     /// Members that go as soon as they hold nothing.
     departing: BTreeSet<MemberId>,
     ending: Option<Ending>,
@@ -82,7 +82,9 @@ impl Leavers {
         // Two members of one name are not both live. The former one hands over what it holds, and
         // ends.
         for former in outlived(table) {
-            self.leaving.entry(former).or_insert(Pace::Repair);
+            self.leaving
+                .entry(former)
+                .or_insert(HandOverUrgency::Repair);
             self.departing.insert(former);
         }
         // A silent member may be dead. If it is not, it asks again.
@@ -137,7 +139,7 @@ impl CoordinatorTasks {
     pub(super) fn draft_end(
         &mut self,
         cx: &Context,
-        known: &Known<'_>,
+        known: &ClusterKnowledge<'_>,
         table: &mut Cow<'_, Table>,
     ) {
         let leavers = &mut self.leavers;
@@ -169,9 +171,9 @@ impl CoordinatorTasks {
         // A leaver that holds nothing goes anyway.
         ending.let_go |= data(MemberState::Leaving).next().is_some();
         let listens = cx.now.since(ending.since) < LAST_LISTENS && !table.always_alone();
-        let at_the_door = self.newcomers.wait() || known.requests.at_the_door(cx, table);
+        let at_the_door = self.newcomers.wait() || known.requests.waits_outside(cx, table);
         // Once the time to leave is over for all of them, there is no time left to wait for others.
-        let hastes = |m: MemberId| leavers.leaving.get(&m) == Some(&Pace::AtOnce);
+        let hastes = |m: MemberId| leavers.leaving.get(&m) == Some(&HandOverUrgency::AtOnce);
         let haste = [MemberState::Live, MemberState::Draining]
             .into_iter()
             .flat_map(data)
@@ -193,7 +195,7 @@ impl CoordinatorTasks {
 /// all of it.
 ///
 /// The coordinator is the last choice: if it went, the others would have to elect another one.
-fn let_one_go(cx: &Context, known: &Known<'_>, table: &Table) -> Option<Table> {
+fn let_one_go(cx: &Context, known: &ClusterKnowledge<'_>, table: &Table) -> Option<Table> {
     let me = cx.me();
     let answers = |m: MemberId| m == me || !known.pings.silent(cx, m);
     let data = || {
@@ -216,12 +218,12 @@ fn let_one_go(cx: &Context, known: &Known<'_>, table: &Table) -> Option<Table> {
             .any(|m| m.role == Role::Data && m.state == MemberState::Leaving)
     };
     choices
-        .map(|leaver| planner::hand_over(table, leaver, Pace::AtOnce))
+        .map(|leaver| planner::hand_over(table, leaver, HandOverUrgency::AtOnce))
         .find(goes)
 }
 
 /// Whether a full stop is under way. A newcomer would be a member of a cluster that ends.
-pub(super) fn is_ending(cx: &Context, known: &Known<'_>, table: &Table) -> bool {
+pub(super) fn is_ending(cx: &Context, known: &ClusterKnowledge<'_>, table: &Table) -> bool {
     let ends = |id: MemberId, state| {
         state == MemberState::Leaving && (id == cx.me() || !known.pings.silent(cx, id))
     };
@@ -247,9 +249,9 @@ mod tests {
         let mut tasks = CoordinatorTasks::new(cx.now);
         leavers
             .iter()
-            .for_each(|leaver| tasks.leave(*leaver, LeaveStep::HandOver(Pace::Repair)));
+            .for_each(|leaver| tasks.leave(*leaver, LeaveStep::HandOver(HandOverUrgency::Repair)));
         let joined = base.members.iter().map(|m| m.id).collect();
-        let known = Known {
+        let known = ClusterKnowledge {
             tables: &core.tables,
             pings: &core.pings,
             requests: &core.requests,

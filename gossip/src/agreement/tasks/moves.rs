@@ -4,14 +4,14 @@
 use super::super::context::{Context, earlier};
 use super::super::event::Event;
 use super::reach::Reach;
-use super::reshapes::{Reshapes, begin_reshapes, is_halved};
+use super::reshapes::{Reshapes, begin_reshapes, is_shrunk};
 use super::rooms::Rooms;
-use super::{CoordinatorTasks, Draft};
+use super::{CoordinatorTasks, TableDraft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::{
-    self, BalanceChange, InSyncChange, InSyncRequest, MoveLimits, PlannedChanges, Waits,
+    self, BalanceChange, InSyncChange, InSyncRequest, MoveFacts, MoveLimits, PlannedChanges,
 };
 use doyen_placement::{MemberId, PartitionRef, Paused, Table, TableName};
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ const FAILED_MAX: u32 = 3;
 
 /// Moves of copies and primaries: plans for them, their steps, and what failed.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct MoveTask {
     /// Learners that failed: until when they wait, and how long that wait is.
     pub(super) backoff: BTreeMap<(PartitionRef, MemberId), (Time, Duration)>,
     proposal: Option<(TableName, PlannedChanges)>,
@@ -53,7 +53,7 @@ pub(super) struct Moves {
     reach: Reach,
 }
 
-impl Moves {
+impl MoveTask {
     /// A coordinator begins with a plan, and with the moves that its table has.
     pub(super) fn new() -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Moves {
     /// A table is committed. `unplanned`: it holds more than steps of moves.
     pub(super) fn committed(&mut self, now: Time, before: &Table, table: &Table, unplanned: bool) {
         let moving = table.partitions().any(|(_, p)| p.goal.is_some());
-        self.moving = moving || table.keyspaces.iter().any(is_halved);
+        self.moving = moving || table.keyspaces.iter().any(is_shrunk);
         self.plan_wanted |= unplanned || before.members != table.members || !moving;
         if before.members != table.members {
             self.rooms.members_changed(table);
@@ -176,7 +176,7 @@ impl Moves {
         });
     }
 
-    fn pause_after_failures(&mut self, table: &mut Cow<'_, Table>, draft: &mut Draft) {
+    fn pause_after_failures(&mut self, table: &mut Cow<'_, Table>, draft: &mut TableDraft) {
         if self.failed < FAILED_MAX || broken(&mutant::FAILS_FOR_EVER) {
             return;
         }
@@ -198,7 +198,7 @@ impl Moves {
         requests: &[InSyncRequest],
         loads: &Loads,
         table: &mut Cow<'_, Table>,
-        draft: &mut Draft,
+        draft: &mut TableDraft,
     ) {
         if requests.is_empty() {
             return;
@@ -316,7 +316,7 @@ impl Moves {
         let mut paused = self.rooms.paused(now, table, loads);
         let waiting = self.backoff.iter().filter(|(_, (until, _))| *until > now);
         paused.extend(waiting.map(|(key, _)| *key));
-        let waits = Waits {
+        let waits = MoveFacts {
             paused,
             hot: std::mem::take(&mut self.hot),
         };
@@ -337,7 +337,7 @@ impl CoordinatorTasks {
         cx: &mut Context,
         base: TableName,
         table: &mut Cow<'_, Table>,
-        draft: &mut Draft,
+        draft: &mut TableDraft,
     ) {
         let (moves, told) = (&mut self.moves, &mut self.told);
         moves.pause_after_failures(table, draft);

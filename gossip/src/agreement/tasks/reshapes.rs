@@ -2,9 +2,9 @@
 
 use super::super::api::AdminRequest;
 use super::super::context::Context;
-use super::super::loads::Told;
-use super::Draft;
-use super::moves::Moves;
+use super::super::loads::ReportedLoads;
+use super::TableDraft;
+use super::moves::MoveTask;
 use crate::time::Time;
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::{self, WritesStopped};
@@ -24,7 +24,7 @@ const RESHAPE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long other splits and merges wait after one was given up.
 const RESHAPE_PAUSE: Duration = Duration::from_secs(5);
 /// The number of partitions of a keyspace that are halved at the same time.
-const HALVED_MAX: usize = 16;
+const SHRUNK_MAX: usize = 16;
 
 /// What a coordinator knows of splits and merges.
 #[derive(Debug, Default)]
@@ -90,10 +90,10 @@ impl Reshapes {
     pub(super) fn draft(
         &mut self,
         cx: &Context,
-        moves: &mut Moves,
-        told: &mut Told,
+        moves: &mut MoveTask,
+        told: &mut ReportedLoads,
         table: &mut Cow<'_, Table>,
-        draft: &mut Draft,
+        draft: &mut TableDraft,
     ) {
         let is_reshaped = |at: &PartitionRef| {
             table
@@ -136,7 +136,7 @@ impl Reshapes {
         let goes_on = std::mem::replace(&mut self.not_before, Time::ZERO) > Time::ZERO;
         moves.plan_again_if(goes_on);
         let halves = table.keyspaces.iter().flat_map(|k| {
-            planner::reshape::doublings(k, HALVED_MAX)
+            planner::reshape::doublings(k, SHRUNK_MAX)
                 .into_iter()
                 .map(|r| (k.id, r))
         });
@@ -150,8 +150,8 @@ impl Reshapes {
     fn draft_neighbours(
         &mut self,
         cx: &Context,
-        moves: &mut Moves,
-        told: &mut Told,
+        moves: &mut MoveTask,
+        told: &mut ReportedLoads,
         table: &mut Cow<'_, Table>,
     ) {
         let cold = std::mem::take(&mut told.merges);
@@ -193,8 +193,8 @@ impl Reshapes {
 }
 
 /// Whether a partition of this keyspace is about to be halved.
-pub(super) fn is_halved(keyspace: &Keyspace) -> bool {
-    !planner::reshape::doublings(keyspace, HALVED_MAX).is_empty()
+pub(super) fn is_shrunk(keyspace: &Keyspace) -> bool {
+    !planner::reshape::doublings(keyspace, SHRUNK_MAX).is_empty()
 }
 
 /// Neighbours that an operator wants to merge, and that must come to the same members first.

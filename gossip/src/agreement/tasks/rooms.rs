@@ -30,14 +30,14 @@ const TOLD_PAUSE: Duration = Duration::from_secs(60);
 /// What a coordinator knows of missing room.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    full: BTreeMap<Room, Full>,
+    full: BTreeMap<SharedRoom, Full>,
     /// When people were told about each member.
     told: BTreeMap<MemberId, Time>,
 }
 
 /// Copies that share the same room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Room {
+struct SharedRoom {
     /// The data thread of a member.
     thread: MemberId,
     /// Whether the copies only balance.
@@ -170,8 +170,8 @@ impl Rooms {
         }
         let members: BTreeSet<MemberId> =
             self.full.keys().map(|room| room.thread.member()).collect();
-        let mut large: BTreeMap<Room, Vec<(u64, PartitionRef)>> = BTreeMap::new();
-        let mut learn: BTreeSet<Room> = BTreeSet::new();
+        let mut large: BTreeMap<SharedRoom, Vec<(u64, PartitionRef)>> = BTreeMap::new();
+        let mut learn: BTreeSet<SharedRoom> = BTreeSet::new();
         for (at, partition) in table.partitions() {
             learn.extend(
                 partition
@@ -244,9 +244,9 @@ fn shall(partition: &Partition) -> impl Iterator<Item = MemberId> {
         .filter(|m| !partition.holds(*m))
 }
 
-fn room(table: &Table, at: PartitionRef, member: MemberId) -> Option<Room> {
+fn room(table: &Table, at: PartitionRef, member: MemberId) -> Option<SharedRoom> {
     let threads = table.member(member)?.addresses.threads();
-    Some(Room {
+    Some(SharedRoom {
         thread: member.thread(at.partition.thread(threads)),
         balances: ranges::may_stay(table, at),
     })

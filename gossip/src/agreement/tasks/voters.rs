@@ -56,10 +56,10 @@ mod tests {
     use crate::agreement::fixtures::{member, members};
     use crate::agreement::member_core::MemberCore;
     use crate::agreement::net::Net;
-    use crate::agreement::tasks::{CoordinatorTasks, Known};
+    use crate::agreement::tasks::{ClusterKnowledge, CoordinatorTasks};
     use crate::time::Time;
     use crate::wire::LeaveStep;
-    use doyen_placement::planner::{self, Absence, Pace};
+    use doyen_placement::planner::{self, Absence, HandOverUrgency};
     use doyen_placement::{Member, MemberId, OnLoss};
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
@@ -131,7 +131,11 @@ mod tests {
                 table = planner::drain(&table, &table.members[place + 1].name).unwrap_or(table);
             }
             if *stands == Stands::Leaves {
-                table = planner::hand_over(&table, table.members[place + 1].id, Pace::Repair);
+                table = planner::hand_over(
+                    &table,
+                    table.members[place + 1].id,
+                    HandOverUrgency::Repair,
+                );
             }
         }
         let gone: BTreeMap<MemberId, Absence> = case
@@ -180,7 +184,7 @@ mod tests {
             .map(|place| id(*place))
             .chain([id(0)])
             .collect();
-        let known = Known {
+        let known = ClusterKnowledge {
             tables: &core.tables,
             pings: &core.pings,
             requests: &core.requests,

@@ -4,7 +4,7 @@
 use super::super::Input;
 use super::super::net::{Net, Slot};
 use super::absence::{LONG, losses};
-use doyen_placement::planner::{self, Pace};
+use doyen_placement::planner::{self, HandOverUrgency};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each node was told to leave and started again, the next one at once. The last one left while the
@@ -18,7 +18,7 @@ fn a_rolling_restart_that_waits_for_nothing_loses_nothing() {
             net.until(3000, Net::healed);
             let cluster = net.table(0).cluster;
             for slot in 0..3 {
-                net.input(slot, Input::Leave(Pace::Repair));
+                net.input(slot, Input::Leave(HandOverUrgency::Repair));
                 net.until(20_000, |net| net.process(slot).handed_over);
                 let id = net.at(slot).unwrap();
                 assert!(
@@ -52,7 +52,7 @@ fn restart_all(net: &mut Net, slots: usize, apart: u64, restart: u64) -> usize {
     while again < slots {
         due.retain(|slot, at| {
             if *at <= took {
-                net.input(*slot, Input::Leave(Pace::Repair));
+                net.input(*slot, Input::Leave(HandOverUrgency::Repair));
             }
             *at > took
         });
@@ -115,7 +115,7 @@ fn a_rolling_restart_in_which_all_leave_at_the_same_time_loses_nothing() {
 fn a_member_that_alone_holds_something_is_not_let_go_before_the_others() {
     let mut net = Net::cluster_with(3, 3, |net| net.backups = 0);
     net.until(3000, Net::healed);
-    (0..3).for_each(|slot| net.input(slot, Input::Leave(Pace::Repair)));
+    (0..3).for_each(|slot| net.input(slot, Input::Leave(HandOverUrgency::Repair)));
     net.run_ms(1500);
     assert!(
         (0..3).all(|slot| !net.process(slot).handed_over),
@@ -135,7 +135,7 @@ fn a_member_that_alone_holds_something_is_not_let_go_before_the_others() {
 fn one_leaver_at_a_time_is_let_go_while_all_leave() {
     let mut net = Net::cluster_with(4, 5, |net| net.backups = 3);
     net.until(3000, Net::healed);
-    (0..5).for_each(|slot| net.input(slot, Input::Leave(Pace::Repair)));
+    (0..5).for_each(|slot| net.input(slot, Input::Leave(HandOverUrgency::Repair)));
     let gone = |net: &Net| (0..5).filter(|slot| net.process(*slot).handed_over).count();
     net.until(1000, |net| gone(net) == 1);
     net.run_ms(1000);
@@ -156,7 +156,7 @@ fn a_full_stop_ends_though_the_coordinator_dies_meanwhile() {
         let slots = 2 + seed as usize % 3;
         let mut net = Net::cluster_with(seed, slots, |net| net.on_loss = LONG);
         net.until(3000, Net::healed);
-        (0..slots).for_each(|slot| net.input(slot, Input::Leave(Pace::Repair)));
+        (0..slots).for_each(|slot| net.input(slot, Input::Leave(HandOverUrgency::Repair)));
         net.run_ms(200 * (1 + seed));
         let coordinator = net.leaders()[0];
         net.kill(coordinator);
@@ -180,7 +180,7 @@ fn a_full_stop_ends_though_the_coordinator_dies_meanwhile() {
 fn a_cluster_that_is_stopped_as_a_whole_listens_for_a_moment_and_stops() {
     let mut net = Net::cluster(5, 3);
     net.until(3000, Net::healed);
-    (0..3).for_each(|slot| net.input(slot, Input::Leave(Pace::Repair)));
+    (0..3).for_each(|slot| net.input(slot, Input::Leave(HandOverUrgency::Repair)));
     let took = net.until(5000, |net| (0..3).all(|slot| net.process(slot).handed_over));
     assert!((1900..3000).contains(&took), "{took} ms");
 }
@@ -197,7 +197,7 @@ fn a_cluster_that_is_stopped_node_by_node_waits_for_none_that_has_gone() {
         while !net.processes.is_empty() {
             due.retain(|slot, at| {
                 if *at <= took {
-                    net.input(*slot, Input::Leave(Pace::Repair));
+                    net.input(*slot, Input::Leave(HandOverUrgency::Repair));
                 }
                 *at > took
             });
@@ -224,6 +224,6 @@ fn a_node_that_was_always_alone_leaves_at_once() {
     let mut net = Net::new(6, vec![vec![]]);
     net.start(0);
     net.until(1000, Net::healed);
-    net.input(0, Input::Leave(Pace::Repair));
+    net.input(0, Input::Leave(HandOverUrgency::Repair));
     assert!(net.until(1000, |net| net.process(0).handed_over) < 500);
 }

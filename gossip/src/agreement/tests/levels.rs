@@ -1,7 +1,7 @@
 //! The level of a cluster with programs of two versions.
 
 use super::*;
-use crate::agreement::hostile::mandate;
+use crate::agreement::hostile::proof;
 use doyen_placement::MemberState;
 use doyen_placement::level::LEVELS;
 
@@ -66,14 +66,9 @@ fn the_level_rises_once_the_last_process_of_the_former_program_is_gone() {
     assert!((0..2).all(|slot| said(&net, slot, &risen)));
     net.run_ms(500);
     let leader = net.leaders()[0];
-    let mandate = mandate(&mut net, leader, (leader + 1) % 3);
-    assert!(mandate.votes.len() >= 2, "{mandate:?}");
-    assert!(
-        mandate
-            .votes
-            .iter()
-            .all(|(_, signature)| signature.is_some())
-    );
+    let proof = proof(&mut net, leader, (leader + 1) % 3);
+    assert!(proof.votes.len() >= 2, "{proof:?}");
+    assert!(proof.votes.iter().all(|(_, signature)| signature.is_some()));
 }
 
 /// A member's level is known only from its hello. A coordinator that has not heard the hello does

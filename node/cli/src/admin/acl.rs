@@ -1,7 +1,7 @@
 //! `doyen acl`: the users of Redis clients, changed by operators. It needs no user.
 
-use super::{Endpoint, List, tell};
-use crate::Failed;
+use super::{AdminEndpoint, List, tell};
+use crate::CommandFailed;
 use doyen::config::read_line;
 use doyen::http::api::{self, UserRules};
 use doyen::report::users::UserReport;
@@ -31,7 +31,7 @@ enum AclAction {
         /// The user's name
         name: String,
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
     },
 }
 
@@ -47,11 +47,11 @@ struct SetUser {
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 impl AclCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             AclAction::List(list) => list.main(&api::USERS, listed).await,
             AclAction::Set(set) => set.main().await,
@@ -105,21 +105,21 @@ fn printable(user: &UserReport) -> UserReport {
 }
 
 /// A user has a name, without which a request would be for all users.
-fn named(name: &str) -> Result<(), Failed> {
+fn named(name: &str) -> Result<(), CommandFailed> {
     if name.is_empty() {
-        return Err(Failed::usage("give the name of a user: it is empty"));
+        return Err(CommandFailed::usage("give the name of a user: it is empty"));
     }
     Ok(())
 }
 
 impl SetUser {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         named(&self.name)?;
         let mut rules = self.rules;
         if let Some(path) = &self.password_file {
             let password = read_line(path, "--password-file")?;
             if password.contains(char::is_whitespace) {
-                return Err(Failed::usage(
+                return Err(CommandFailed::usage(
                     "--password-file: the password has spaces, and rules are separated by them: \
                      choose another one",
                 ));
@@ -127,7 +127,7 @@ impl SetUser {
             rules.push(format!(">{password}"));
         }
         if rules.is_empty() {
-            return Err(Failed::usage(
+            return Err(CommandFailed::usage(
                 "give rules, in quotes: doyen acl set NAME 'on ~app:* +@all -@dangerous' \
                  --password-file FILE",
             ));

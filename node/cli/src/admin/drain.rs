@@ -1,8 +1,8 @@
 //! `doyen drain` empties a member and waits until it is empty. `doyen remove` continues without a
 //! member that will not return.
 
-use super::{Endpoint, tell, tell_what_became, write};
-use crate::{Failed, PARTITIONS, bytes, counted};
+use super::{AdminEndpoint, tell, tell_what_became, write};
+use crate::{CommandFailed, PARTITIONS, bytes, counted};
 use doyen::http::api;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
 use serde_json::Value;
@@ -20,7 +20,7 @@ const INTERRUPTED: u8 = 130;
 /// primaries at once, and its copies as they are made elsewhere. The command ends when the member
 /// holds nothing.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Drain {
+pub(crate) struct DrainCommand {
     /// The member's name
     name: String,
     /// Stop emptying the member: it may hold data again
@@ -30,7 +30,7 @@ pub(crate) struct Drain {
     #[arg(long, conflicts_with = "cancel")]
     no_wait: bool,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 /// Removes a member whose machine will not return. The cluster waits for such a member as long as
@@ -43,7 +43,7 @@ pub(crate) struct RemoveMember {
     #[arg(long)]
     lost: bool,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 /// Forgets a member that is gone and will not come back. `doyen status` and the alert
@@ -57,11 +57,11 @@ pub(crate) struct ForgetMember {
     #[arg(long, conflicts_with = "name")]
     all: bool,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 impl ForgetMember {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let Some(name) = &self.name else {
             let done = self.endpoint.make(&api::FORGET_ALL, [], &()).await?;
             let names = done["forgotten"].as_array().into_iter().flatten();
@@ -77,8 +77,8 @@ impl ForgetMember {
     }
 }
 
-impl Drain {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+impl DrainCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let (node, name) = (self.endpoint.client()?, &self.name);
         if self.cancel {
             node.make(&api::FILL, [name], &()).await?;
@@ -116,12 +116,12 @@ impl Drain {
             let moves = node.ask(&api::MOVES).await?;
             let status = node.ask(&api::STATUS).await?;
             if !status.members.iter().any(|m| m.name == *name) {
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "{name} is no longer a member: it left, or does not answer"
                 )));
             }
             let Some(drain) = moves.draining.iter().find(|d| d.member == *name) else {
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "{name} is no longer being drained: another command cancelled it"
                 )));
             };
@@ -146,7 +146,7 @@ impl Drain {
                     "{name} cannot be emptied further, and still holds {} partitions: {why}",
                     drain.holds
                 );
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "{held}; it gets no new data until `doyen drain {name} --cancel`"
                 )));
             }
@@ -205,24 +205,24 @@ fn few(status: &ClusterReport, drained: &str) -> String {
 }
 
 impl RemoveMember {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let (node, name) = (self.endpoint.client()?, &self.name);
         if !self.lost {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "if {name} will not return, add --lost to confirm that data which only it holds \
                  is lost; to empty a member that answers, run: doyen drain {name}"
             )));
         }
         let status = node.ask(&api::STATUS).await?;
         if status.members.is_empty() {
-            return Err(Failed::new(format!(
+            return Err(CommandFailed::new(format!(
                 "the node at {} is no member of a cluster yet: ask another one, or wait",
                 node.address()
             )));
         }
         let names: Vec<&str> = status.members.iter().map(|m| m.name.as_str()).collect();
         if !names.contains(&name.as_str()) {
-            return Err(Failed::new(format!(
+            return Err(CommandFailed::new(format!(
                 "there is no member {name}: the members are {}",
                 names.join(", ")
             )));

@@ -1,7 +1,7 @@
 //! `doyen events`: the latest events of the cluster, as one node has seen them.
 
-use super::{Endpoint, write};
-use crate::{Failed, PARTITIONS, counted};
+use super::{AdminEndpoint, write};
+use crate::{CommandFailed, PARTITIONS, counted};
 use doyen::http::api;
 use serde_json::Value;
 use std::fmt::Write;
@@ -15,9 +15,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Shows the latest thousand events of the cluster, as far as this node has learned of them.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Events {
+pub(crate) struct EventsCommand {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Go on with new events, until Ctrl-C
     #[arg(long)]
     follow: bool,
@@ -29,8 +29,8 @@ pub(crate) struct Events {
     json: bool,
 }
 
-impl Events {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+impl EventsCommand {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let mut since = self.since;
         let mut wait = 0;

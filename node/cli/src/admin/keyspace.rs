@@ -1,9 +1,9 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
-use super::{Endpoint, List, confirm_drop, print, show, tell};
-use crate::{COPIES, Failed, PARTITIONS, bytes, counted};
+use super::{AdminEndpoint, List, confirm_drop, print, show, tell};
+use crate::{COPIES, CommandFailed, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
-use doyen::http::api::{self, NewKeyspace};
+use doyen::http::api::{self, NewKeyspaceBody};
 use doyen::http::client::Client;
 use doyen::report::loads::LoadsReport;
 use doyen::report::status::{ClusterReport, KeyspaceReport};
@@ -74,7 +74,7 @@ struct Create {
     )]
     ranges: Option<u16>,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,7 @@ struct ShowKeyspaces {
     /// Its name
     name: String,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -103,7 +103,7 @@ struct Alter {
     #[arg(long, conflicts_with = "rules")]
     no_rules: bool,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,7 +114,7 @@ struct RangePlace {
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     at: SplitKey,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -125,7 +125,7 @@ struct DropKeyspace {
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 /// The flags of `create`, as `alter` shows them. Settings that are not given stay as they are.
@@ -142,7 +142,7 @@ fn alterable(arg: clap::Arg) -> clap::Arg {
 }
 
 impl KeyspaceCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             KeyspaceAction::Create(create) => create.main().await,
             KeyspaceAction::List(list) => list.main(&api::KEYSPACES, print::keyspaces).await,
@@ -156,7 +156,7 @@ impl KeyspaceCommand {
 }
 
 impl Create {
-    async fn main(mut self) -> Result<ExitCode, Failed> {
+    async fn main(mut self) -> Result<ExitCode, CommandFailed> {
         if let (Some(file), Some(ranges)) = (&self.sample, self.ranges) {
             self.options.split_at = sampled(file, ranges)?.into_iter().map(SplitKey).collect();
         }
@@ -165,7 +165,7 @@ impl Create {
         self.options.create(&self.name)?;
         let node = self.endpoint.client()?;
         let Self { name, options, .. } = self;
-        let new = NewKeyspace { name, options };
+        let new = NewKeyspaceBody { name, options };
         node.make(&api::CREATE_KEYSPACE, [], &new).await?;
         let name = &new.name;
         let serves = |k: &&KeyspaceReport| k.name == *name && k.unavailable == 0;
@@ -187,8 +187,8 @@ impl Create {
 }
 
 /// The borders of ranges, chosen from a file of keys.
-fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
-    let cannot = |why: String| Failed::usage(format!("--sample {}: {why}", file.display()));
+fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, CommandFailed> {
+    let cannot = |why: String| CommandFailed::usage(format!("--sample {}: {why}", file.display()));
     let mut text = Vec::new();
     let opened = File::open(file).map_err(|e| cannot(e.to_string()))?;
     let length = opened
@@ -219,7 +219,7 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, Failed> {
 }
 
 impl ShowKeyspaces {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let keyspace = the(&node.ask(&api::KEYSPACES).await?, &self.name)?;
         let table = node.ask(&api::TABLE).await?;
@@ -250,7 +250,7 @@ impl ShowKeyspaces {
 }
 
 impl Alter {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let Self {
             name, mut options, ..
         } = self;
@@ -327,7 +327,7 @@ fn lacking(
 }
 
 impl RangePlace {
-    async fn main(self, splits: bool) -> Result<ExitCode, Failed> {
+    async fn main(self, splits: bool) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let name = &self.name;
         the(&node.ask(&api::KEYSPACES).await?, name)?;
@@ -356,7 +356,7 @@ impl RangePlace {
 }
 
 impl DropKeyspace {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let name = &self.name;
         the(&node.ask(&api::KEYSPACES).await?, name)?;
@@ -377,10 +377,12 @@ impl DropKeyspace {
     }
 }
 
-fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, Failed> {
+fn the(keyspaces: &[KeyspaceReport], name: &str) -> Result<KeyspaceReport, CommandFailed> {
     let found = keyspaces.iter().find(|k| k.name == name).cloned();
     found.ok_or_else(|| {
-        Failed::new(Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string())
+        CommandFailed::new(
+            Refused::no_keyspace(name, keyspaces.iter().map(|k| &k.name)).to_string(),
+        )
     })
 }
 

@@ -1,8 +1,8 @@
 //! `doyen map`: what maps hold, their limits, and dropping them.
 
 use super::print::{Column, grid};
-use super::{Endpoint, List, confirm_drop, confirm_yes, show, tell};
-use crate::{Failed, PARTITIONS, bytes, counted};
+use super::{AdminEndpoint, List, confirm_drop, confirm_yes, show, tell};
+use crate::{CommandFailed, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
 use doyen::config::value::Most;
 use doyen::http::api;
@@ -26,7 +26,7 @@ enum MapAction {
     Show(ShowMaps),
     /// Set limits of a map, also lower ones: entries that are too many are evicted. Limits that are
     /// not given stay
-    Limits(Limits),
+    Limits(MapLimitFlags),
     /// Drop a map with all its entries. Programs that have it open get the error Dropped, until
     /// they open it again, empty
     Drop(DropMap),
@@ -40,7 +40,7 @@ struct NamedMap {
     #[arg(long, value_name = "NAME", default_value = DEFAULT_KEYSPACE)]
     keyspace: String,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ struct ShowMaps {
 }
 
 #[derive(Debug, clap::Args)]
-struct Limits {
+struct MapLimitFlags {
     #[command(flatten)]
     which: NamedMap,
     #[command(flatten)]
@@ -73,7 +73,7 @@ struct DropMap {
 }
 
 impl MapCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             MapAction::List(list) => list.main(&api::MAPS, listed).await,
             MapAction::Show(show) => show.main().await,
@@ -89,7 +89,7 @@ impl NamedMap {
     }
 
     /// The map, or a database of this number.
-    async fn report(&self, node: &Client) -> Result<MapSizeReport, Failed> {
+    async fn report(&self, node: &Client) -> Result<MapSizeReport, CommandFailed> {
         let all = node.ask(&api::MAPS).await?;
         let mut named: Vec<_> = (all.into_iter())
             .filter(|map| map.name == self.name && map.keyspace == self.keyspace)
@@ -97,7 +97,7 @@ impl NamedMap {
         named.sort_by_key(|map| map.kind != MapKind::Map);
         named.into_iter().next().ok_or_else(|| {
             let Self { name, keyspace, .. } = self;
-            Failed::new(format!(
+            CommandFailed::new(format!(
                 "there is no map {name:?} in the keyspace {keyspace}: `doyen map list` names them"
             ))
         })
@@ -105,7 +105,7 @@ impl NamedMap {
 }
 
 impl ShowMaps {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let report = self.which.report(&self.which.endpoint.client()?).await?;
         show(&report, self.json, |report| {
             let shown: [Column<'_, MapPartReport>; 3] = [
@@ -119,15 +119,15 @@ impl ShowMaps {
     }
 }
 
-impl Limits {
-    async fn main(self) -> Result<ExitCode, Failed> {
+impl MapLimitFlags {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let Self {
             which,
             options,
             yes,
         } = self;
         if options == MapLimitOptions::default() {
-            return Err(Failed::usage(
+            return Err(CommandFailed::usage(
                 "say what to limit: --max-entries, --max-bytes, --eviction or --max-idle",
             ));
         }
@@ -171,7 +171,7 @@ fn evicted(report: &MapSizeReport, options: &MapLimitOptions) -> Option<String> 
 }
 
 impl DropMap {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let (which, name) = (&self.which, &self.which.name);
         let node = which.endpoint.client()?;
         if !self.yes {

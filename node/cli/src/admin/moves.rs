@@ -1,8 +1,8 @@
 //! `doyen moves`: which partitions move, how far they are, and why.
 
 use super::print::{Column, grid};
-use super::{Endpoint, show_or_watch};
-use crate::{Failed, bytes, counted};
+use super::{AdminEndpoint, show_or_watch};
+use crate::{CommandFailed, bytes, counted};
 use doyen::http::api;
 use doyen::report::moves::{MoveReport, MovesReport};
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ Stages:
 #[command(after_help = STAGES)]
 pub(crate) struct Moves {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Repeat until Ctrl-C
     #[arg(long)]
     watch: bool,
@@ -49,7 +49,7 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let terminal = std::io::stdout().is_terminal();
         let most = if self.all { usize::MAX } else { SHOWN };
         let mut looks = Looks::default();
@@ -58,9 +58,9 @@ impl Moves {
                 || crossterm::terminal::size()
                     .map_or(true, |(columns, _)| usize::from(columns) >= WIDE);
             let shape = if wide {
-                Shape::Wide { bars: terminal }
+                TableWidth::Wide { bars: terminal }
             } else {
-                Shape::Narrow
+                TableWidth::Narrow
             };
             let measured = looks.rate(Instant::now(), report.bytes_left());
             told(report, most, shape, measured)
@@ -73,7 +73,7 @@ impl Moves {
 
 /// How much the terminal has room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum TableWidth {
     /// All columns; with bars if the text is watched.
     Wide {
         /// Whether there are bars.
@@ -109,7 +109,7 @@ impl Looks {
 }
 
 /// The report as text. `measured`: bytes a second, if it was watched for long enough.
-fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) -> String {
+fn told(report: &MovesReport, most: usize, shape: TableWidth, measured: Option<u64>) -> String {
     let mut text = report.halted_line();
     let of = |stage: &str| report.moves.iter().filter(|m| m.stage == stage).count();
     let full = of("no room");
@@ -191,7 +191,7 @@ fn told(report: &MovesReport, most: usize, shape: Shape, measured: Option<u64>) 
         ("a second", &|one| size(one.rate)),
     ];
     let mut shown = always.to_vec();
-    if shape != Shape::Narrow {
+    if shape != TableWidth::Narrow {
         shown.extend(of_copies);
     }
     shown.push(("time left", &|one| {
@@ -219,16 +219,16 @@ fn size(count: u64) -> String {
 }
 
 /// The stage of a move, with how far a copy is.
-fn stage(one: &MoveReport, shape: Shape) -> String {
+fn stage(one: &MoveReport, shape: TableWidth) -> String {
     let all = one
         .bytes_sent
         .checked_add(one.bytes_left)
         .filter(|all| *all > 0 && one.stage == "copying");
     match (shape, all) {
-        (Shape::Wide { bars: true }, Some(all)) => {
+        (TableWidth::Wide { bars: true }, Some(all)) => {
             format!("{} {}", one.stage, bar(one.bytes_sent, all))
         }
-        (Shape::Narrow, Some(all)) => {
+        (TableWidth::Narrow, Some(all)) => {
             format!("{} {:>3} %", one.stage, percent(one.bytes_sent, all))
         }
         _ => one.stage.clone(),

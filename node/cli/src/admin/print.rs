@@ -304,7 +304,7 @@ pub(super) fn keyspace(
     loads: &[PartitionLoadReport],
     maps: &[String],
 ) -> String {
-    let loads: Carried<'_> = loads.iter().map(|load| (load.partition, load)).collect();
+    let loads: PartitionLoads<'_> = loads.iter().map(|load| (load.partition, load)).collect();
     let mut text = keyspaces(std::slice::from_ref(keyspace));
     for rule in &keyspace.rules {
         let unmet = keyspace.unmet.iter().find(|unmet| unmet.rule == *rule);
@@ -380,8 +380,8 @@ pub(super) fn table(report: &TableReport) -> String {
         let _ = write!(
             text,
             "{}\n{}",
-            runs(keyspace, &Carried::new()),
-            shares(keyspace, &Carried::new())
+            runs(keyspace, &PartitionLoads::new()),
+            shares(keyspace, &PartitionLoads::new())
         );
     }
     for m in &report.maps {
@@ -395,7 +395,7 @@ pub(super) fn table(report: &TableReport) -> String {
 }
 
 /// The load of partitions, by their numbers; empty if the loads were not asked for.
-type Carried<'a> = BTreeMap<u32, &'a PartitionLoadReport>;
+type PartitionLoads<'a> = BTreeMap<u32, &'a PartitionLoadReport>;
 
 /// Keys, bytes, and reads and writes a second.
 fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [String; 4] {
@@ -419,7 +419,7 @@ fn carried<'a>(loads: impl Iterator<Item = &'a &'a PartitionLoadReport>) -> [Str
 const CARRIED: [&str; 4] = ["keys", "stored", "reads/s", "writes/s"];
 
 /// How many partitions each member leads and copies, and the load of those that it leads.
-fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
+fn shares(keyspace: &PartitionsReport, loads: &PartitionLoads<'_>) -> String {
     let mut shares: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     for p in &keyspace.partitions {
         shares.entry(&p.primary).or_default()[0] += 1;
@@ -450,7 +450,7 @@ fn shares(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
     columns(&rows)
 }
 
-fn runs(keyspace: &PartitionsReport, loads: &Carried<'_>) -> String {
+fn runs(keyspace: &PartitionsReport, loads: &PartitionLoads<'_>) -> String {
     let keys = match keyspace.partitions.first().map(|p| &p.keys) {
         Some(KeysReport::Tokens(_)) => "tokens after, up to",
         Some(KeysReport::Range(_)) => "keys from, up to",

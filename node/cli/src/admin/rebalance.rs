@@ -1,8 +1,8 @@
 //! `doyen rebalance`: what would move and why, plans that an operator confirms, and whether, when
 //! and how fast partitions move automatically.
 
-use super::{Endpoint, show, tell, write};
-use crate::{Failed, PARTITIONS, bytes, counted};
+use super::{AdminEndpoint, show, tell, write};
+use crate::{CommandFailed, PARTITIONS, bytes, counted};
 use doyen::admin::balance::{self, BalanceOptions, CancelRequest};
 use doyen::http::api::{self, Automatic};
 use doyen::report::moves::{BalanceReport, MovesReport};
@@ -76,7 +76,7 @@ pub(crate) struct Rebalance {
     )]
     apply: Option<PathBuf>,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -98,7 +98,7 @@ enum RebalanceVerb {
 }
 
 impl Rebalance {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         if self.plan {
             let plan = node.ask(&api::REBALANCE).await?;
@@ -117,7 +117,7 @@ impl Rebalance {
         }
         let is_cancel = self.verb == Some(RebalanceVerb::Cancel);
         if !is_cancel && (self.id.is_some() || self.all) {
-            return Err(Failed::usage(
+            return Err(CommandFailed::usage(
                 "only cancel takes the ID of a move, or --all (see `doyen rebalance --help`)",
             ));
         }
@@ -160,7 +160,7 @@ impl Rebalance {
                 all: self.all,
             };
             if cancel.id.is_some() == cancel.all {
-                return Err(Failed::usage(
+                return Err(CommandFailed::usage(
                     "name the move to cancel by its ID, as `doyen moves` shows it, or give --all",
                 ));
             }
@@ -242,9 +242,10 @@ fn some_of(names: &[String]) -> String {
     }
 }
 
-fn read(file: &Path) -> Result<RebalancePlan, Failed> {
-    let cannot =
-        |why: String| Failed::usage(format!("the plan {} cannot be read: {why}", file.display()));
+fn read(file: &Path) -> Result<RebalancePlan, CommandFailed> {
+    let cannot = |why: String| {
+        CommandFailed::usage(format!("the plan {} cannot be read: {why}", file.display()))
+    };
     let bytes = std::fs::metadata(file)
         .map_err(|e| cannot(e.to_string()))?
         .len();

@@ -1,7 +1,7 @@
 //! `doyen restart-plan`: restarts every node once, one at a time, the coordinator last.
 
-use super::{Endpoint, show, tell, write};
-use crate::Failed;
+use super::{AdminEndpoint, show, tell, write};
+use crate::CommandFailed;
 use doyen::http::api;
 use doyen::http::client::Client;
 use doyen::report::status::{ClusterReport, MemberReport};
@@ -24,7 +24,7 @@ const TELL: Duration = Duration::from_secs(3);
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestartPlan {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// Only print the order
     #[arg(long, conflicts_with = "exec")]
     print: bool,
@@ -51,25 +51,25 @@ pub(crate) struct RestartPlan {
 
 /// A node to be restarted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Turn {
+struct RestartTurn {
     name: String,
     address: String,
     coordinator: bool,
 }
 
 impl RestartPlan {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let report = node.ask(&api::STATUS).await?;
         if report.cluster_id.is_none() {
-            return Err(Failed::new(
+            return Err(CommandFailed::new(
                 "the node is not a member of a cluster yet: wait until `doyen status` shows its \
                  members",
             ));
         }
         let turns = order(&report);
         if self.print {
-            let line = |turn: &Turn| {
+            let line = |turn: &RestartTurn| {
                 let coordinator = if turn.coordinator {
                     " (coordinator)"
                 } else {
@@ -87,7 +87,7 @@ impl RestartPlan {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let mut asked = Asked {
+        let mut asked = RestartAsked {
             addresses: vec![node.address().to_owned()],
             node,
             timeout: Duration::from_secs(self.timeout),
@@ -96,7 +96,7 @@ impl RestartPlan {
         for (number, turn) in turns.iter().enumerate() {
             let before = asked.until_safe(None).await?;
             let Some(former) = before.members.iter().find(|m| m.name == turn.name) else {
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "{} is no longer a member: no further node was restarted",
                     turn.name
                 )));
@@ -130,13 +130,13 @@ impl RestartPlan {
 
 /// The youngest first. A restarted node becomes the youngest member, so the oldest member stays the
 /// oldest until its own turn. The next coordinator is then a node that was already restarted.
-fn order(report: &ClusterReport) -> Vec<Turn> {
+fn order(report: &ClusterReport) -> Vec<RestartTurn> {
     let leads = |m: &MemberReport| report.coordinator.as_ref() == Some(&m.name);
     let mut members: Vec<&MemberReport> = report.members.iter().collect();
     members.sort_by_key(|m| (leads(m), std::cmp::Reverse(m.age)));
     members
         .into_iter()
-        .map(|m| Turn {
+        .map(|m| RestartTurn {
             name: m.name.clone(),
             address: m.address.to_string(),
             coordinator: leads(m),
@@ -146,17 +146,20 @@ fn order(report: &ClusterReport) -> Vec<Turn> {
 
 /// The nodes that can be asked. The node that the operator named is restarted as well, so others
 /// must answer meanwhile.
-struct Asked {
+struct RestartAsked {
     addresses: Vec<String>,
     /// The first one, with the caller's credential.
     node: Client,
     timeout: Duration,
 }
 
-impl Asked {
+impl RestartAsked {
     /// Waits until a node says that the cluster is safe, and that this member is another process
     /// than before.
-    async fn until_safe(&mut self, renewed: Option<(&str, &str)>) -> Result<ClusterReport, Failed> {
+    async fn until_safe(
+        &mut self,
+        renewed: Option<(&str, &str)>,
+    ) -> Result<ClusterReport, CommandFailed> {
         let until = Instant::now() + self.timeout;
         let mut why =
             "no node answers by HTTP: check the addresses that `doyen status` shows".to_owned();
@@ -205,14 +208,14 @@ impl Asked {
             }
             tokio::time::sleep(LOOK).await;
         }
-        Err(Failed::new(format!(
+        Err(CommandFailed::new(format!(
             "after {} s: {why}; no further node was restarted",
             self.timeout.as_secs()
         )))
     }
 }
 
-async fn run(command: &str, turn: &Turn) -> Result<(), Failed> {
+async fn run(command: &str, turn: &RestartTurn) -> Result<(), CommandFailed> {
     let mut shell = std::process::Command::new("sh");
     // For this command DOYEN_HTTP is the node to ask. A node that the shell starts would take it
     // for the address to listen on.
@@ -224,11 +227,13 @@ async fn run(command: &str, turn: &Turn) -> Result<(), Failed> {
     let ended = tokio::task::spawn_blocking(move || shell.status()).await;
     match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(Failed::new(format!(
+        Ok(Ok(status)) => Err(CommandFailed::new(format!(
             "restarting {} failed ({status}): no further node was restarted",
             turn.name
         ))),
-        Ok(Err(e)) => Err(Failed::new(format!("cannot run the command: {e}"))),
-        Err(e) => Err(Failed::new(format!("cannot wait for the command: {e}"))),
+        Ok(Err(e)) => Err(CommandFailed::new(format!("cannot run the command: {e}"))),
+        Err(e) => Err(CommandFailed::new(format!(
+            "cannot wait for the command: {e}"
+        ))),
     }
 }

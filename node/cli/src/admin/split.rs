@@ -1,8 +1,8 @@
 //! `doyen split`: what a half of a split has that the other one lacks, and which half stays.
 
 use super::print::{Column, grid};
-use super::{Endpoint, json, private_file, show, tell};
-use crate::Failed;
+use super::{AdminEndpoint, json, private_file, show, tell};
+use crate::CommandFailed;
 use doyen::http::api;
 use doyen::http::client::Client;
 use doyen::report::split::{HalfKey, HalfMark, HalfPartition, HalfPosition};
@@ -26,7 +26,7 @@ enum SplitAction {
     /// partition. The other half has none of it. All nodes of the half are asked
     Show {
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
         /// Print JSON
         #[arg(long)]
         json: bool,
@@ -35,7 +35,7 @@ enum SplitAction {
     /// one JSON object a line. Deletions are not in it. All nodes of the half are asked
     Export {
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
         /// The file, which must not exist yet. Only its owner may read it
         file: PathBuf,
     },
@@ -43,7 +43,7 @@ enum SplitAction {
     /// again: they join this one, and what they acknowledged since the recovery is lost
     Keep {
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
     },
 }
 
@@ -77,7 +77,7 @@ struct SplitLine<'a> {
 }
 
 /// What a half has, and the nodes that did not say what they have.
-struct Half {
+struct HalfSurvey {
     /// The first recovery that the other half lacks, and how many there were.
     since: (u32, u32),
     kept: Vec<Kept>,
@@ -85,10 +85,10 @@ struct Half {
 }
 
 impl SplitCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             SplitAction::Show { endpoint, json } => {
-                let half = Half::ask(&endpoint.client()?).await?;
+                let half = HalfSurvey::ask(&endpoint.client()?).await?;
                 show(&half.kept, json, |_| half.for_people())?;
                 half.complete()
             }
@@ -104,11 +104,11 @@ impl SplitCommand {
     }
 }
 
-async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
-    let half = Half::ask(node).await?;
+async fn export(node: &Client, path: &Path) -> Result<ExitCode, CommandFailed> {
+    let half = HalfSurvey::ask(node).await?;
     let named = |e: std::io::Error| {
         let path = path.display();
-        Failed::new(format!(
+        CommandFailed::new(format!(
             "{path} is incomplete: {e}. Remove it, and export to another disk"
         ))
     };
@@ -117,7 +117,9 @@ async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
     for kept in &half.kept {
         kept.export(&mut out, &mut keys, &mut large)
             .await
-            .map_err(|e| Failed::new(format!("{} is incomplete: {}", path.display(), e.message)))?;
+            .map_err(|e| {
+                CommandFailed::new(format!("{} is incomplete: {}", path.display(), e.message))
+            })?;
     }
     let file = out.into_inner().map_err(|e| named(e.into_error()))?;
     file.sync_all().map_err(named)?;
@@ -127,19 +129,19 @@ async fn export(node: &Client, path: &Path) -> Result<ExitCode, Failed> {
         path.display()
     ))?;
     if large > 0 {
-        return Err(Failed::new(format!(
+        return Err(CommandFailed::new(format!(
             "{large} of them are there without their value, because it is larger than 32 MiB"
         )));
     }
     half.complete()
 }
 
-impl Half {
+impl HalfSurvey {
     /// Asks every member of this half.
-    async fn ask(node: &Client) -> Result<Self, Failed> {
+    async fn ask(node: &Client) -> Result<Self, CommandFailed> {
         let asked = node.ask(&api::SPLIT).await?;
         if asked.recoveries == 0 {
-            return Err(Failed::new(
+            return Err(CommandFailed::new(
                 "this half was not recovered with `doyen recover`, so it serves on and gives \
                  nothing up: ask a node of the other half, if there is one (`doyen status`)",
             ));
@@ -161,7 +163,11 @@ impl Half {
                         all.entry(key).or_default().push((one, at.clone()));
                     }
                 }
-                Err(why) => silent.push(format!("{}: {}", member.name, Failed::from(why).message)),
+                Err(why) => silent.push(format!(
+                    "{}: {}",
+                    member.name,
+                    CommandFailed::from(why).message
+                )),
             }
         }
         // If no node has met the other half, it may lack all recoveries.
@@ -176,12 +182,12 @@ impl Half {
     }
 
     /// Fails if a node did not answer.
-    fn complete(&self) -> Result<ExitCode, Failed> {
+    fn complete(&self) -> Result<ExitCode, CommandFailed> {
         if self.silent.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
         let silent = self.silent.join("; ");
-        Err(Failed::new(format!(
+        Err(CommandFailed::new(format!(
             "this may not be all, because not every node of this half answered ({silent})"
         )))
     }
@@ -260,7 +266,7 @@ impl Kept {
         out: &mut impl Write,
         keys: &mut u64,
         large: &mut u64,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CommandFailed> {
         let (keyspace, partition) = (&self.keyspace, self.partition);
         let mut query = format!("keyspace={keyspace}&partition={partition}");
         // If all copies were in this half, all keys count.
@@ -268,7 +274,7 @@ impl Kept {
             query.push_str(&format!("&lineage={lineage}&seq={seq}"));
         }
         let mut found = None;
-        let mut why = Failed::new(format!("no node holds {keyspace}/{partition}"));
+        let mut why = CommandFailed::new(format!("no node holds {keyspace}/{partition}"));
         for holder in &self.holders {
             match holder.ask_with(&api::SPLIT_KEYS, &query).await {
                 Ok(page) => {
@@ -289,7 +295,7 @@ impl Kept {
                     key,
                 };
                 out.write_all(json(&line, false)?.as_bytes())
-                    .map_err(|e| Failed::new(e.to_string()))?;
+                    .map_err(|e| CommandFailed::new(e.to_string()))?;
                 *keys += 1;
                 *large += u64::from(key.value.is_none());
             }

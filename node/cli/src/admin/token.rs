@@ -1,7 +1,7 @@
 //! `doyen token`: named tokens with which programs ask nodes by HTTP.
 
-use super::{Endpoint, List, private_file, tell};
-use crate::Failed;
+use super::{AdminEndpoint, List, private_file, tell};
+use crate::CommandFailed;
 use doyen::TokenRole;
 use doyen::http::client::HttpError;
 use doyen::http::{api, check_token_name, new_token, token_hash};
@@ -31,7 +31,7 @@ enum TokenAction {
         #[arg(value_parser = token_name)]
         name: String,
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
     },
 }
 
@@ -49,7 +49,7 @@ struct NewToken {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
 }
 
 /// The name of a token.
@@ -58,7 +58,7 @@ fn token_name(text: &str) -> Result<String, &'static str> {
 }
 
 impl TokenCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             TokenAction::New(new) => new.main().await,
             TokenAction::List(list) => list.main(&api::TOKENS, listed).await,
@@ -71,7 +71,7 @@ impl TokenCommand {
 }
 
 impl NewToken {
-    async fn main(self) -> Result<ExitCode, Failed> {
+    async fn main(self) -> Result<ExitCode, CommandFailed> {
         let node = self.endpoint.client()?;
         let token = new_token();
         // Before the request: a token whose file cannot be written would be lost.
@@ -79,14 +79,14 @@ impl NewToken {
             save(out, &token)?;
         }
         let (name, role) = (&self.name, self.role);
-        let new = api::NewToken {
+        let new = api::NewTokenBody {
             role,
             sha256: token_hash(&token),
         };
         let made = node.make(&api::CREATE_TOKEN, [name], &new).await;
         if let Err(e) = made {
             let may_be_made = may_have_happened(&e);
-            let Failed { message, status } = e.into();
+            let CommandFailed { message, status } = e.into();
             let kept = match &self.out {
                 Some(out) if !may_be_made => {
                     let _ = std::fs::remove_file(out);
@@ -102,7 +102,7 @@ impl NewToken {
                 None => String::new(),
             };
             let message = format!("{message}{kept}");
-            return Err(Failed { message, status });
+            return Err(CommandFailed { message, status });
         }
         match &self.out {
             Some(out) => {
@@ -136,11 +136,12 @@ fn may_have_happened(e: &HttpError) -> bool {
     }
 }
 
-fn save(path: &Path, token: &str) -> Result<(), Failed> {
+fn save(path: &Path, token: &str) -> Result<(), CommandFailed> {
     let mut file = private_file("--out", path)?;
     let written = file.write_all(format!("{token}\n").as_bytes());
     let written = written.and_then(|()| file.sync_all());
-    written.map_err(|e| Failed::usage(format!("--out: cannot write {}: {e}", path.display())))
+    written
+        .map_err(|e| CommandFailed::usage(format!("--out: cannot write {}: {e}", path.display())))
 }
 
 fn listed(tokens: &[TokenReport]) -> String {

@@ -1,8 +1,8 @@
 //! `doyen wait`: waits until the cluster is in a state, for scripts.
 
-use super::{Endpoint, tell};
-use crate::Failed;
-use doyen::config::value::Span;
+use super::{AdminEndpoint, tell};
+use crate::CommandFailed;
+use doyen::config::value::DurationOption;
 use doyen::http::api;
 use doyen::http::client::HttpError;
 use std::process::ExitCode;
@@ -33,14 +33,14 @@ enum AwaitedState {
 )]
 struct Safe {
     #[command(flatten)]
-    endpoint: Endpoint,
+    endpoint: AdminEndpoint,
     /// How long to wait
-    #[arg(long, value_name = "TIME", default_value_t = Span(Duration::from_secs(600)))]
-    timeout: Span,
+    #[arg(long, value_name = "TIME", default_value_t = DurationOption(Duration::from_secs(600)))]
+    timeout: DurationOption,
 }
 
 impl WaitOptions {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let AwaitedState::Safe(Safe { endpoint, timeout }) = self.state;
         let node = endpoint.client()?;
         let until = Instant::now() + timeout.0;
@@ -57,10 +57,12 @@ impl WaitOptions {
                 ) => {
                     return Err(e.into());
                 }
-                Err(e) => Failed::from(e).message,
+                Err(e) => CommandFailed::from(e).message,
             };
             if Instant::now() >= until {
-                return Err(Failed::new(format!("not safe after {timeout}: {why}")));
+                return Err(CommandFailed::new(format!(
+                    "not safe after {timeout}: {why}"
+                )));
             }
             tokio::time::sleep(LOOK).await;
         }

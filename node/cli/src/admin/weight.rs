@@ -1,7 +1,7 @@
 //! `doyen weight`: weights that newcomers may have though they are far above those of the members.
 
-use super::{Endpoint, List, tell};
-use crate::Failed;
+use super::{AdminEndpoint, List, tell};
+use crate::CommandFailed;
 use clap::builder::NonEmptyStringValueParser;
 use doyen::http::api::{self, AllowedWeight};
 use doyen::report::weights::WeightReport;
@@ -31,7 +31,7 @@ enum WeightAction {
         #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
         weight: u32,
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
     },
     /// Forget the weight that is allowed for a node: the node stays, but waits when it joins again
     Forget {
@@ -39,12 +39,12 @@ enum WeightAction {
         #[arg(value_parser = NonEmptyStringValueParser::new())]
         name: String,
         #[command(flatten)]
-        endpoint: Endpoint,
+        endpoint: AdminEndpoint,
     },
 }
 
 impl WeightCommand {
-    pub(crate) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(crate) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self.action {
             WeightAction::List(list) => list.main(&api::WEIGHTS, listed).await,
             WeightAction::Allow {

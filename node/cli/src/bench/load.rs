@@ -1,6 +1,6 @@
 //! The load that the flags ask for, and each thread's part of it. It is the same for all targets.
 
-use super::Failed;
+use super::CommandFailed;
 use super::keys::{BenchKeys, KEYS_MAX};
 use super::plan::BenchPlan;
 use super::schedule::Schedule;
@@ -103,8 +103,8 @@ pub(super) struct BenchLoad {
 
 impl BenchLoad {
     /// Checks what depends on several flags.
-    pub(super) fn check(&self) -> Result<(), Failed> {
-        let wrong = |what: String| Err(Failed::usage(what));
+    pub(super) fn check(&self) -> Result<(), CommandFailed> {
+        let wrong = |what: String| Err(CommandFailed::usage(what));
         if !(self.seconds > 0.0 && self.seconds <= SECONDS_MAX) {
             return wrong(format!(
                 "--seconds {} is too short or too long: give more than 0 and at most {SECONDS_MAX}",
@@ -231,7 +231,7 @@ impl BenchLoad {
     }
 
     /// The operations of one thread.
-    pub(super) fn plan(&self, thread: usize) -> Result<BenchPlan, Failed> {
+    pub(super) fn plan(&self, thread: usize) -> Result<BenchPlan, CommandFailed> {
         let reads = match self.operation {
             TestedOperations::Get => 100,
             TestedOperations::Set => 0,
@@ -264,11 +264,11 @@ impl BenchLoad {
         )
     }
 
-    fn drawn(&self) -> Result<BenchKeys, Failed> {
+    fn drawn(&self) -> Result<BenchKeys, CommandFailed> {
         match self.distribution {
             KeyDistribution::Uniform => Ok(BenchKeys::uniform(self.keys)),
             KeyDistribution::Zipf => {
-                BenchKeys::zipf(self.keys, self.exponent()).map_err(Failed::usage)
+                BenchKeys::zipf(self.keys, self.exponent()).map_err(CommandFailed::usage)
             }
         }
     }

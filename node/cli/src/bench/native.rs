@@ -11,9 +11,9 @@
 
 mod worker;
 
-use super::Failed;
+use super::CommandFailed;
 use super::load::BenchLoad;
-use super::pace::on_threads;
+use super::rate::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
 use crate::runtime;
@@ -50,7 +50,7 @@ pub(super) struct NativeTarget {
 impl NativeTarget {
     /// Puts the load on the cluster. Returns the record, and how many starts were due but never
     /// sent.
-    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), Failed> {
+    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), CommandFailed> {
         let clock = Clock::start();
         let runtime = runtime()?;
         let mut workers = Vec::new();
@@ -91,7 +91,7 @@ impl NativeTarget {
         Ok((sum, behind))
     }
 
-    async fn connect(&self) -> Result<(Node, worker::KeyMap), Failed> {
+    async fn connect(&self) -> Result<(Node, worker::KeyMap), CommandFailed> {
         let mut builder = Node::builder().client().name("doyen-bench");
         builder = match &self.data[..] {
             [] => builder.seed(format!("127.0.0.1:{DATA_PORT}")),
@@ -105,14 +105,14 @@ impl NativeTarget {
         };
         let client = builder.start().await.map_err(|e| match e {
             Error::Config(_) | Error::Identity(_) => {
-                Failed::usage(format!("--data, --secret-file: {e}"))
+                CommandFailed::usage(format!("--data, --secret-file: {e}"))
             }
-            e => Failed::new(format!("{e} (--data, --secret-file)")),
+            e => CommandFailed::new(format!("{e} (--data, --secret-file)")),
         })?;
         let map = client
             .map(&self.map)
             .await
-            .map_err(|e| Failed::new(format!("--map {}: {e}", self.map)))?;
+            .map_err(|e| CommandFailed::new(format!("--map {}: {e}", self.map)))?;
         Ok((client, map))
     }
 

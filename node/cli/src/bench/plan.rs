@@ -16,7 +16,7 @@ pub(super) enum OperationKind {
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Operation {
+pub(super) struct LoadOperation {
     /// The kind.
     pub(super) kind: OperationKind,
     /// The key.
@@ -25,10 +25,10 @@ pub(super) struct Operation {
 
 /// The operations of one thread, in order. The same seed draws the same operations.
 #[derive(Debug)]
-pub(super) struct BenchPlan(Source);
+pub(super) struct BenchPlan(LoadSource);
 
 #[derive(Debug)]
-enum Source {
+enum LoadSource {
     Every(Range<u64>),
     Drawn {
         keys: BenchKeys,
@@ -40,12 +40,12 @@ enum Source {
 impl BenchPlan {
     /// Writes every key once, then ends.
     pub(super) fn every(keys: Range<u64>) -> Self {
-        Self(Source::Every(keys))
+        Self(LoadSource::Every(keys))
     }
 
     /// Never ends. Of a hundred operations, `reads_percent` are reads.
     pub(super) fn drawn(keys: BenchKeys, reads_percent: u8, seed: u64) -> Self {
-        Self(Source::Drawn {
+        Self(LoadSource::Drawn {
             keys,
             reads_percent,
             rng: Box::new(StdRng::seed_from_u64(seed)),
@@ -55,20 +55,20 @@ impl BenchPlan {
     /// Whether each operation appears only once. A connection that cannot run such an operation
     /// must pass it on.
     pub(super) fn is_finite(&self) -> bool {
-        matches!(self.0, Source::Every(_))
+        matches!(self.0, LoadSource::Every(_))
     }
 }
 
 impl Iterator for BenchPlan {
-    type Item = Operation;
+    type Item = LoadOperation;
 
-    fn next(&mut self) -> Option<Operation> {
+    fn next(&mut self) -> Option<LoadOperation> {
         match &mut self.0 {
-            Source::Every(keys) => keys.next().map(|key| Operation {
+            LoadSource::Every(keys) => keys.next().map(|key| LoadOperation {
                 kind: OperationKind::Set,
                 key,
             }),
-            Source::Drawn {
+            LoadSource::Drawn {
                 keys,
                 reads_percent,
                 rng,
@@ -78,7 +78,7 @@ impl Iterator for BenchPlan {
                     100.. => true,
                     percent => rng.random_range(0..100) < percent,
                 };
-                Some(Operation {
+                Some(LoadOperation {
                     kind: if reads {
                         OperationKind::Get
                     } else {

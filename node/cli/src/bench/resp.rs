@@ -14,9 +14,9 @@ mod route;
 mod scan;
 mod worker;
 
-use super::Failed;
+use super::CommandFailed;
 use super::load::BenchLoad;
-use super::pace::on_threads;
+use super::rate::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
 use command::RespCommand;
@@ -76,9 +76,9 @@ pub(super) struct RespTarget {
 impl RespTarget {
     /// Puts the load on the servers. Returns the record, and how many starts were due but never
     /// sent.
-    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), Failed> {
+    pub(super) fn run(&self, load: &BenchLoad) -> Result<(Recorder, u64), CommandFailed> {
         if self.wait.is_some() && !load.writes() {
-            return Err(Failed::usage(
+            return Err(CommandFailed::usage(
                 "--wait does not apply to --operation get: it follows writes",
             ));
         }
@@ -110,7 +110,7 @@ impl RespTarget {
         Ok((sum, behind))
     }
 
-    fn password(&self) -> Result<Option<String>, Failed> {
+    fn password(&self) -> Result<Option<String>, CommandFailed> {
         match &self.password_file {
             Some(path) => Ok(Some(config::read_line(path, "--password-file")?)),
             None => Ok(std::env::var(PASSWORD_VARIABLE)
@@ -120,13 +120,13 @@ impl RespTarget {
     }
 
     /// Opens all connections of all threads, ready for `--fill`.
-    fn connect(&self, load: &BenchLoad, clock: Clock) -> Result<Vec<RespWorker>, Failed> {
+    fn connect(&self, load: &BenchLoad, clock: Clock) -> Result<Vec<RespWorker>, CommandFailed> {
         let addresses = self.addresses()?;
         let value = load.value();
         let get = RespCommand::parse(&self.command_get, &value)
-            .map_err(|e| Failed::usage(format!("--command-get {e}")))?;
+            .map_err(|e| CommandFailed::usage(format!("--command-get {e}")))?;
         let set = RespCommand::parse(&self.command_set, &value)
-            .map_err(|e| Failed::usage(format!("--command-set {e}")))?;
+            .map_err(|e| CommandFailed::usage(format!("--command-set {e}")))?;
         let dial = Dial {
             password: self.password()?,
         };
@@ -140,7 +140,7 @@ impl RespTarget {
             .map(route::Router::masters)
             .filter(|masters| *masters > load.lanes(load.threads() - 1))
         {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "too few --connections: each thread needs one for each of the {masters} masters"
             )));
         }
@@ -170,7 +170,7 @@ impl RespTarget {
             .collect()
     }
 
-    fn addresses(&self) -> Result<Vec<SocketAddr>, Failed> {
+    fn addresses(&self) -> Result<Vec<SocketAddr>, CommandFailed> {
         let default = SocketAddr::from((
             [127, 0, 0, 1],
             if self.cluster {

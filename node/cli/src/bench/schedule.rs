@@ -29,11 +29,11 @@ impl Clock {
 #[derive(Debug)]
 pub(super) struct Schedule {
     ends_at: u64,
-    open: Option<Open>,
+    open: Option<OpenLoop>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenLoop {
     starts_at: u64,
     /// Nanoseconds between two starts.
     interval: f64,
@@ -56,7 +56,7 @@ impl Schedule {
     pub(super) fn open(rate: f64, lanes: usize, starts_at: u64, ends_at: u64) -> Self {
         Self {
             ends_at,
-            open: Some(Open {
+            open: Some(OpenLoop {
                 starts_at,
                 interval: SECOND / rate,
                 taken: vec![0; lanes],
@@ -127,7 +127,7 @@ impl Schedule {
     }
 }
 
-impl Open {
+impl OpenLoop {
     fn start(&self, nth: u64) -> u64 {
         self.starts_at + (nth as f64 * self.interval) as u64
     }

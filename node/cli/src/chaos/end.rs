@@ -1,20 +1,20 @@
 //! The end of a run, by time or by Ctrl-C, and waits that end with it.
 
-use crate::{Failed, complain, interrupted};
+use crate::{CommandFailed, complain, interrupted};
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 /// The end of a run, shared by everything that waits.
 #[derive(Debug, Clone)]
-pub(super) struct End {
+pub(super) struct ChaosEnd {
     until: Instant,
     by_hand: watch::Receiver<bool>,
 }
 
 /// Waits for Ctrl-C or SIGTERM twice. The first one ends the run early, with its figures. The
 /// second one ends everything at once: then this returns.
-pub(super) async fn twice(by_hand: watch::Sender<bool>) -> Failed {
+pub(super) async fn twice(by_hand: watch::Sender<bool>) -> CommandFailed {
     interrupted("chaos").await;
     by_hand.send_replace(true);
     complain(format_args!(
@@ -24,7 +24,7 @@ pub(super) async fn twice(by_hand: watch::Sender<bool>) -> Failed {
     interrupted("chaos").await
 }
 
-impl End {
+impl ChaosEnd {
     pub(super) fn new(until: Instant, by_hand: watch::Receiver<bool>) -> Self {
         Self { until, by_hand }
     }
@@ -71,7 +71,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn waits_end_at_an_interrupt_and_not_before() {
         let (hand, by_hand) = watch::channel(false);
-        let end = End::new(Instant::now() + Duration::from_secs(3600), by_hand);
+        let end = ChaosEnd::new(Instant::now() + Duration::from_secs(3600), by_hand);
         let (began, long) = (tokio::time::Instant::now(), Duration::from_secs(60));
         end.sleep(long).await;
         assert_eq!((began.elapsed(), end.is_over()), (long, false));

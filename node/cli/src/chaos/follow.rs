@@ -1,7 +1,7 @@
 //! A subscriber beside the clients: it must be told every acknowledged value, each once.
 
 use super::SharedBook;
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::{DatabaseChange, What};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// What the subscriber was told, and what clients were.
 #[derive(Debug, Default)]
-pub(super) struct Followed {
+pub(super) struct FollowRecord {
     /// By key and value, which no key has twice: how often it was told, and whether its write was
     /// acknowledged.
     values: BTreeMap<(Vec<u8>, Vec<u8>), (u32, bool)>,
@@ -32,7 +32,7 @@ pub(super) struct Followed {
 
 /// The verdict on what a subscriber was told.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Told {
+pub(super) struct FollowVerdict {
     /// Changes that it was told.
     pub(super) changes: u64,
     /// Changes that it was told are missing.
@@ -43,13 +43,13 @@ pub(super) struct Told {
     pub(super) twice: u64,
 }
 
-impl Told {
+impl FollowVerdict {
     pub(super) const fn holds(&self) -> bool {
         self.untold == 0 && self.twice == 0
     }
 }
 
-impl Followed {
+impl FollowRecord {
     /// A client has the answer to a write of this value.
     pub(super) fn acknowledged(&mut self, key: &[u8], value: &[u8]) {
         let of = (key.to_vec(), value.to_vec());
@@ -66,8 +66,8 @@ impl Followed {
         self.awaited -= u64::from(*told == 1 && *acknowledged);
     }
 
-    fn verdict(&self) -> Told {
-        Told {
+    fn verdict(&self) -> FollowVerdict {
+        FollowVerdict {
             changes: self.told,
             missed: self.missed,
             untold: self.awaited.saturating_sub(self.missed),
@@ -77,19 +77,22 @@ impl Followed {
 }
 
 /// The running subscriber.
-pub(super) struct Follower {
-    followed: Rc<RefCell<Followed>>,
+pub(super) struct SubscriberTask {
+    followed: Rc<RefCell<FollowRecord>>,
     task: JoinHandle<()>,
 }
 
-impl Follower {
+impl SubscriberTask {
     /// Subscribes to all keys that clients use.
-    pub(super) async fn start(client: &doyen::Node, book: &SharedBook) -> Result<Self, Failed> {
+    pub(super) async fn start(
+        client: &doyen::Node,
+        book: &SharedBook,
+    ) -> Result<Self, CommandFailed> {
         let subscribe = client.database().subscribe().prefix("chaos:");
         let mut changes = subscribe
             .await
-            .map_err(|e| Failed::new(format!("the subscriber: {e}")))?;
-        let followed = Rc::<RefCell<Followed>>::default();
+            .map_err(|e| CommandFailed::new(format!("the subscriber: {e}")))?;
+        let followed = Rc::<RefCell<FollowRecord>>::default();
         let (own, book) = (followed.clone(), book.clone());
         let task = tokio::task::spawn_local(async move {
             while let Some(change) = changes.next().await {
@@ -116,12 +119,12 @@ impl Follower {
         Ok(Self { followed, task })
     }
 
-    pub(super) const fn followed(&self) -> &Rc<RefCell<Followed>> {
+    pub(super) const fn followed(&self) -> &Rc<RefCell<FollowRecord>> {
         &self.followed
     }
 
     /// The verdict, once the last changes had time to arrive.
-    pub(super) async fn finish(self) -> Told {
+    pub(super) async fn finish(self) -> FollowVerdict {
         let until = Instant::now() + LATE_MAX;
         while self.followed.borrow().awaited > 0 && Instant::now() < until {
             tokio::time::sleep(LOOK).await;
@@ -137,7 +140,7 @@ mod tests {
 
     #[test]
     fn values_that_are_not_told_or_told_twice_are_found() {
-        let mut followed = Followed::default();
+        let mut followed = FollowRecord::default();
         followed.acknowledged(b"k", b"a");
         followed.told(b"k", b"a");
         followed.told(b"k", b"b");

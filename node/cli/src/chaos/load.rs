@@ -1,12 +1,12 @@
 //! Clients: RESP clients of every node, and native ones. All of them share the same keys, and every
-//! operation is recorded. Some keys are fields of hashes, which are large or small, and some are used
-//! by scripts and transactions. To those who judge, each of these is a key like others.
+//! operation is recorded. Some keys are fields of hashes, which are large or small, and some are
+//! used by scripts and transactions. To those who judge, each of these is a key like others.
 
 use super::SharedBook;
-use super::follow::{Followed, Follower, Told};
-use super::locks::{Callers, Locks};
-use super::near::{Near, Watcher};
-use crate::Failed;
+use super::follow::{FollowRecord, FollowVerdict, SubscriberTask};
+use super::locks::{LockCallers, Locks};
+use super::near::{NearVerdict, Watcher};
+use crate::CommandFailed;
 use doyen::Database;
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
 use doyen::testkit::linear::{Answer, Call};
@@ -54,19 +54,19 @@ pub(super) struct ChaosLoad {
     native: doyen::Node,
     /// Another client, so that locks have callers in more than one.
     other: doyen::Node,
-    follower: Follower,
+    follower: SubscriberTask,
     watcher: Watcher,
-    callers: Callers,
+    callers: LockCallers,
 }
 
 /// State that all clients share.
 #[derive(Clone)]
-struct Common {
+struct ChaosShared {
     book: SharedBook,
     history: History,
     keys: Rc<RefCell<Vec<(u32, usize)>>>,
     running: Rc<Cell<bool>>,
-    followed: Rc<RefCell<Followed>>,
+    followed: Rc<RefCell<FollowRecord>>,
     /// The time between two operations of a client.
     pace: Duration,
 }
@@ -79,15 +79,15 @@ impl ChaosLoad {
         cluster: &Cluster,
         rate: u32,
         seed: u64,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, CommandFailed> {
         let (native, other) = (native(cluster).await?, native(cluster).await?);
-        let follower = Follower::start(&native, book).await?;
+        let follower = SubscriberTask::start(&native, book).await?;
         let running = Rc::new(Cell::new(true));
         let watcher = Watcher::start(&native, &running, seed).await?;
         let both = [native.clone(), other.clone()];
-        let callers = Callers::start(&both, book, &running, seed).await?;
+        let callers = LockCallers::start(&both, book, &running, seed).await?;
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
-        let common = Common {
+        let common = ChaosShared {
             book: book.clone(),
             history: history.clone(),
             keys: Rc::new(RefCell::new(vec![(0, 0); KEYS])),
@@ -98,14 +98,14 @@ impl ChaosLoad {
         let mut tasks = Vec::new();
         for id in 0..clients {
             let rng = ChaCha8Rng::seed_from_u64(seed.rotate_left(32) ^ u64::from(id));
-            let asker: Asker = if id < RESP_CLIENTS {
-                Asker::Resp(Resp {
+            let asker: LoadClient = if id < RESP_CLIENTS {
+                LoadClient::Resp(RespLoad {
                     book: book.clone(),
                     turn: id as usize,
                     connection: None,
                 })
             } else {
-                Asker::Native(native.database())
+                LoadClient::Native(native.database())
             };
             tasks.push(tokio::task::spawn_local(run(
                 id,
@@ -127,11 +127,11 @@ impl ChaosLoad {
 
     /// Stops the clients, once each has its last answer. Returns what the subscriber was told,
     /// what the near cache gave, and what callers of locks saw.
-    pub(super) async fn finish(self) -> Result<(Told, Near, Locks), Failed> {
+    pub(super) async fn finish(self) -> Result<(FollowVerdict, NearVerdict, Locks), CommandFailed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
-                .map_err(|e| Failed::new(format!("a client of the chaos panicked: {e}")))?;
+                .map_err(|e| CommandFailed::new(format!("a client of the chaos panicked: {e}")))?;
         }
         let near = self.watcher.finish().await?;
         let locks = self.callers.finish().await?;
@@ -143,14 +143,14 @@ impl ChaosLoad {
 }
 
 /// A native client of the cluster.
-async fn native(cluster: &Cluster) -> Result<doyen::Node, Failed> {
+async fn native(cluster: &Cluster) -> Result<doyen::Node, CommandFailed> {
     let seeds: Vec<String> = cluster
         .running()
         .filter_map(|node| Some(cluster.data(node)?.to_string()))
         .collect();
     let builder = doyen::Node::builder().client().seeds(seeds);
     let native = builder.secret_file(cluster.secret_file()).start().await;
-    native.map_err(|e| Failed::new(format!("the native client: {e}")))
+    native.map_err(|e| CommandFailed::new(format!("the native client: {e}")))
 }
 
 /// The outcome of an operation.
@@ -161,18 +161,18 @@ enum LoadOutcome {
 }
 
 /// How a client talks to the cluster.
-enum Asker {
-    Resp(Resp),
+enum LoadClient {
+    Resp(RespLoad),
     Native(Database),
 }
 
-async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
+async fn run(id: u32, common: ChaosShared, mut rng: ChaCha8Rng, mut asker: LoadClient) {
     // Every value names its writer and a serial number, so no two values are equal.
     let mut serial = 0_u64;
     let mut since = None;
     while common.running.get() {
         serial += 1;
-        let place = common.place(&mut rng, matches!(asker, Asker::Native(_)));
+        let place = common.place(&mut rng, matches!(asker, LoadClient::Native(_)));
         let call = asker.choose(&mut rng, &place, format!("{id}.{serial}"));
         let key = place.name.clone();
         let began = Instant::now();
@@ -208,7 +208,7 @@ async fn run(id: u32, common: Common, mut rng: ChaCha8Rng, mut asker: Asker) {
     }
 }
 
-impl Common {
+impl ChaosShared {
     /// A random place. Native clients use no fields.
     fn place(&self, rng: &mut ChaCha8Rng, native: bool) -> KeyPlace {
         let fields = COUNTERS..COUNTERS + FIELDS;
@@ -315,7 +315,7 @@ impl KeyPlace {
     }
 }
 
-impl Asker {
+impl LoadClient {
     fn choose(&self, rng: &mut ChaCha8Rng, place: &KeyPlace, value: String) -> Call {
         let mut value = value.into_bytes();
         let native = matches!(self, Self::Native(_));
@@ -352,7 +352,7 @@ impl Asker {
     /// Whether the present fault took away the node that this client talks to.
     fn is_excused(&self, book: &SharedBook) -> bool {
         match self {
-            Self::Resp(Resp {
+            Self::Resp(RespLoad {
                 connection: Some((node, _)),
                 ..
             }) => book.borrow().excused.contains(node),
@@ -397,14 +397,14 @@ fn words(command: &[Vec<u8>]) -> Vec<&[u8]> {
 }
 
 /// A client with one connection at a time, to one node after the other.
-struct Resp {
+struct RespLoad {
     book: SharedBook,
     turn: usize,
     /// The number of the node, and the connection.
     connection: Option<(usize, RespClient)>,
 }
 
-impl Resp {
+impl RespLoad {
     async fn ask(&mut self, place: &KeyPlace, call: &Call) -> LoadOutcome {
         let Some(client) = self.connected().await else {
             return LoadOutcome::NotDone;
@@ -469,7 +469,7 @@ impl Resp {
 /// Reads every key back, through one node after the other until one answers. Returns the number of
 /// keys without an answer.
 pub(super) async fn read_back(book: &SharedBook, history: &History) -> u64 {
-    let mut reader = Resp {
+    let mut reader = RespLoad {
         book: book.clone(),
         turn: 0,
         connection: None,
@@ -503,7 +503,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     /// A client of a server that gives these answers to any requests.
-    async fn client_of(answers: &'static [&'static str]) -> Resp {
+    async fn client_of(answers: &'static [&'static str]) -> RespLoad {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let book = Rc::new(RefCell::new(Book::new(false)));
         book.borrow_mut()
@@ -517,7 +517,7 @@ mod tests {
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
-        Resp {
+        RespLoad {
             book,
             turn: 0,
             connection: None,

@@ -8,10 +8,10 @@
 mod judge;
 
 use super::SharedBook;
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::{Error, Grant, Happened, Lock, Map, Node};
 pub(super) use judge::Locks;
-use judge::{GrantId, Mark, Seen, Written};
+use judge::{FencedValue, GrantId, LockObservations, WriteEnd};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -48,7 +48,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// The running callers.
-pub(super) struct Callers {
+pub(super) struct LockCallers {
     all: Vec<Rc<Contended>>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -58,29 +58,29 @@ struct Contended {
     /// The lock as each client has it.
     locks: Vec<Lock>,
     /// The key that holders of a lock write.
-    map: Map<u64, Mark>,
+    map: Map<u64, FencedValue>,
     key: u64,
     permits: u16,
-    seen: RefCell<Seen>,
+    seen: RefCell<LockObservations>,
     book: SharedBook,
 }
 
-impl Callers {
+impl LockCallers {
     /// Begins to acquire, at each of these clients, while `running`.
     pub(super) async fn start(
         clients: &[Node],
         book: &SharedBook,
         running: &Rc<Cell<bool>>,
         seed: u64,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, CommandFailed> {
         let (mut all, mut tasks) = (Vec::new(), Vec::new());
         let Some(client) = clients.first() else {
             return Ok(Self { all, tasks });
         };
-        let map: Map<u64, Mark> = client
+        let map: Map<u64, FencedValue> = client
             .map("chaos locks")
             .await
-            .map_err(|e| Failed::new(format!("the map that locks protect: {e}")))?;
+            .map_err(|e| CommandFailed::new(format!("the map that locks protect: {e}")))?;
         for (key, permits) in (0..).zip(PERMITS) {
             let name = format!("chaos {key}");
             let lock = |client: &Node| {
@@ -91,7 +91,7 @@ impl Callers {
                 lock.ttl(TTL)
             };
             let kind = if permits == 1 { "lock" } else { "semaphore" };
-            let seen = Seen::new(format!("{kind} {name:?}"), permits, CERTAIN);
+            let seen = LockObservations::new(format!("{kind} {name:?}"), permits, CERTAIN);
             let contended = Rc::new(Contended {
                 locks: clients.iter().map(lock).collect(),
                 map: map.clone(),
@@ -116,8 +116,8 @@ impl Callers {
     }
 
     /// The verdict, once the tasks have ended because nothing is `running` any more.
-    pub(super) async fn finish(self) -> Result<Locks, Failed> {
-        let joined = |e| Failed::new(format!("a caller of the locks panicked: {e}"));
+    pub(super) async fn finish(self) -> Result<Locks, CommandFailed> {
+        let joined = |e| CommandFailed::new(format!("a caller of the locks panicked: {e}"));
         for task in self.tasks {
             task.await.map_err(joined)?;
         }
@@ -163,13 +163,13 @@ impl Contended {
     }
 
     /// Writes with this token. Returns the outcome.
-    async fn write(&self, token: u64) -> Written {
+    async fn write(&self, token: u64) -> WriteEnd {
         let trial = self.seen.borrow_mut().begin_write(token);
         let written = match self.map.put(&self.key, &trial.mark).fenced(token).await {
-            Ok(()) => Written::Accepted,
-            Err(Error::Fenced) => Written::Fenced,
-            Err(e) if e.happened() == Happened::No => Written::NotDone,
-            Err(_) => Written::Unknown,
+            Ok(()) => WriteEnd::Accepted,
+            Err(Error::Fenced) => WriteEnd::Fenced,
+            Err(e) if e.happened() == Happened::No => WriteEnd::NotDone,
+            Err(_) => WriteEnd::Unknown,
         };
         self.seen.borrow_mut().written(&trial, written);
         written
@@ -205,7 +205,7 @@ impl Contended {
         let token = grants.last().map_or(0, |(_, grant)| grant.token());
         if self.permits == 1 {
             // A write whose outcome is unknown must be the last one with its token.
-            while self.write(token).await == Written::NotDone && Instant::now() < until {
+            while self.write(token).await == WriteEnd::NotDone && Instant::now() < until {
                 tokio::time::sleep(LOOK).await;
             }
             while !self.read().await {
@@ -261,7 +261,7 @@ impl LockCaller {
         let mut writes = self.of.permits == 1;
         let mut held = self.of.look(id, &grant);
         if writes && held {
-            writes = self.of.write(token).await != Written::Unknown;
+            writes = self.of.write(token).await != WriteEnd::Unknown;
         }
         while held && self.running.get() && Instant::now() < until {
             tokio::select! {
@@ -271,7 +271,7 @@ impl LockCaller {
             held = self.of.look(id, &grant);
         }
         if writes && self.rng.random_bool(0.5) {
-            writes = self.of.write(token).await != Written::Unknown && self.of.read().await;
+            writes = self.of.write(token).await != WriteEnd::Unknown && self.of.read().await;
         }
         if self.of.look(id, &grant) && self.rng.random_bool(0.7) {
             self.give_back(id, grant).await;
@@ -312,7 +312,7 @@ impl LockCaller {
         let (id, token) = (self.of.granted(&grant, asked), grant.token());
         let mut writes = self.of.permits == 1;
         if writes && self.of.look(id, &grant) {
-            writes = self.of.write(token).await != Written::Unknown;
+            writes = self.of.write(token).await != WriteEnd::Unknown;
         }
         let until = Instant::now() + 2 * TTL;
         let waits = self.rng.random_bool(0.7);
@@ -350,7 +350,7 @@ mod tests {
             map,
             key: 0,
             permits: 1,
-            seen: RefCell::new(Seen::new("lock".into(), 1, CERTAIN)),
+            seen: RefCell::new(LockObservations::new("lock".into(), 1, CERTAIN)),
             book: Rc::new(RefCell::new(Book::new(false))),
         };
         let mut held = Vec::new();
@@ -367,8 +367,8 @@ mod tests {
             });
         }
         let (_, grant) = &held[0];
-        assert_eq!(of.write(grant.token() + 1).await, Written::Accepted);
-        assert_eq!(of.write(grant.token()).await, Written::Fenced);
+        assert_eq!(of.write(grant.token() + 1).await, WriteEnd::Accepted);
+        assert_eq!(of.write(grant.token()).await, WriteEnd::Fenced);
         assert!(of.read().await);
         let locks = Locks::judge([&*of.seen.borrow()]);
         assert_eq!((locks.grants, locks.crowded, locks.lost), (2, 1, 0));

@@ -1,7 +1,7 @@
 //! A near cache beside the clients, over keys whose values only grow: each read must give at least
 //! what was acknowledged before the cache's bound.
 
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::{Map, NearMap};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -24,7 +24,7 @@ const WRITE_PAUSE: Duration = Duration::from_millis(8);
 
 /// What was written and read.
 #[derive(Debug, Default)]
-struct Watched {
+struct NearHistory {
     keys: Vec<Growth>,
     reads: u64,
     stale: u64,
@@ -43,7 +43,7 @@ struct Growth {
 
 /// The verdict on a near cache.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-pub(super) struct Near {
+pub(super) struct NearVerdict {
     /// Reads that were answered.
     pub(super) reads: u64,
     /// Those among them that a copy answered.
@@ -52,13 +52,13 @@ pub(super) struct Near {
     pub(super) old: u64,
 }
 
-impl Near {
+impl NearVerdict {
     pub(super) const fn holds(&self) -> bool {
         self.old == 0
     }
 }
 
-impl Watched {
+impl NearHistory {
     fn new(keys: u64) -> Self {
         Self {
             keys: (0..keys).map(|_| Growth::default()).collect(),
@@ -102,7 +102,7 @@ impl Watched {
 
 /// The running near cache, its readers and its writer.
 pub(super) struct Watcher {
-    watched: Rc<RefCell<Watched>>,
+    watched: Rc<RefCell<NearHistory>>,
     near: NearMap<u64, u64>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -113,11 +113,11 @@ impl Watcher {
         client: &doyen::Node,
         running: &Rc<Cell<bool>>,
         seed: u64,
-    ) -> Result<Self, Failed> {
-        let failed = |e| Failed::new(format!("the near cache: {e}"));
+    ) -> Result<Self, CommandFailed> {
+        let failed = |e| CommandFailed::new(format!("the near cache: {e}"));
         let map: Map<u64, u64> = client.map("chaos near").await.map_err(failed)?;
         let near = map.near(BOUND).await.map_err(failed)?;
-        let watched = Rc::new(RefCell::new(Watched::new(READERS * KEYS)));
+        let watched = Rc::new(RefCell::new(NearHistory::new(READERS * KEYS)));
         let rng = |task: u64| ChaCha8Rng::seed_from_u64(seed.rotate_left(16) ^ task);
         let mut tasks = vec![tokio::task::spawn_local(write(
             map,
@@ -141,13 +141,15 @@ impl Watcher {
     }
 
     /// The verdict, once the tasks have ended because nothing is `running` any more.
-    pub(super) async fn finish(self) -> Result<Near, Failed> {
+    pub(super) async fn finish(self) -> Result<NearVerdict, CommandFailed> {
         for task in self.tasks {
             let ended = task.await;
-            ended.map_err(|e| Failed::new(format!("a task of the near cache panicked: {e}")))?;
+            ended.map_err(|e| {
+                CommandFailed::new(format!("a task of the near cache panicked: {e}"))
+            })?;
         }
         let watched = self.watched.borrow();
-        Ok(Near {
+        Ok(NearVerdict {
             reads: watched.reads,
             copies: self.near.stats().hits,
             old: watched.stale,
@@ -159,7 +161,7 @@ impl Watcher {
 /// cannot overtake a later one and make a value smaller.
 async fn write(
     map: Map<u64, u64>,
-    watched: Rc<RefCell<Watched>>,
+    watched: Rc<RefCell<NearHistory>>,
     running: Rc<Cell<bool>>,
     mut rng: ChaCha8Rng,
 ) {
@@ -176,7 +178,7 @@ async fn write(
 
 async fn read(
     near: NearMap<u64, u64>,
-    watched: Rc<RefCell<Watched>>,
+    watched: Rc<RefCell<NearHistory>>,
     running: Rc<Cell<bool>>,
     (reader, mut rng): (u64, ChaCha8Rng),
 ) {
@@ -196,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_read_below_what_was_acknowledged_before_the_bound_is_stale() {
-        let (mut watched, began) = (Watched::new(2), Instant::now());
+        let (mut watched, began) = (NearHistory::new(2), Instant::now());
         let at = |ms| began + Duration::from_millis(ms);
         let bound = u64::try_from(BOUND.as_millis()).unwrap_or(u64::MAX);
         watched.read(0, at(0), None);

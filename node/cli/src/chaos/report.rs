@@ -1,10 +1,10 @@
 //! The report of a run, for people and for programs.
 
 use super::book::{Book, Fault, Second};
-use super::follow::Told;
+use super::follow::FollowVerdict;
 use super::load::READER;
 use super::locks::Locks;
-use super::near::Near;
+use super::near::NearVerdict;
 use doyen::testkit::linear::Call;
 use doyen::testkit::{DatagramCounts, Violation, Wrong};
 use serde::Serialize;
@@ -53,9 +53,9 @@ pub(super) struct ChaosReport {
     /// Keys that could not be read back.
     pub(super) unread: u64,
     /// What the subscriber was told.
-    pub(super) told: Told,
+    pub(super) told: FollowVerdict,
     /// What the near cache gave.
-    pub(super) near: Near,
+    pub(super) near: NearVerdict,
     /// What callers of locks saw.
     pub(super) locks: Locks,
     /// What is wrong with the cluster, if it did not heal.
@@ -151,8 +151,8 @@ impl ChaosReport {
             unexplained: count(ChaosVerdict::Unexplained),
             undecided: count(ChaosVerdict::Undecided),
             unread: 0,
-            told: Told::default(),
-            near: Near::default(),
+            told: FollowVerdict::default(),
+            near: NearVerdict::default(),
             locks: Locks::default(),
             unhealed: None,
             logs: None,
@@ -214,7 +214,7 @@ impl ChaosReport {
 
 /// The total of all rounds.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct Sum {
+pub(super) struct ReportSum {
     rounds: u32,
     hours: f64,
     faults: usize,
@@ -226,7 +226,8 @@ pub(super) struct Sum {
     unexplained: usize,
     undecided: usize,
     unread: u64,
-    /// Changes that subscribers were told, and those that are missing without a word, or came twice.
+    /// Changes that subscribers were told, and those that are missing without a word, or came
+    /// twice.
     told: u64,
     untold: u64,
     /// Reads of near caches, and those that were older than their bound.
@@ -240,7 +241,7 @@ pub(super) struct Sum {
     waited: f64,
 }
 
-impl Sum {
+impl ReportSum {
     pub(super) fn add(&mut self, report: &ChaosReport) {
         self.rounds += 1;
         self.hours += report.seconds / 3600.0;
@@ -268,7 +269,7 @@ impl Sum {
     }
 }
 
-impl fmt::Display for Sum {
+impl fmt::Display for ReportSum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -501,7 +502,7 @@ mod tests {
         first.lost = 2;
         let mut second = report(&History::new());
         second.unhealed = Some("ada is silent".into());
-        let mut sum = Sum::default();
+        let mut sum = ReportSum::default();
         [first, second].iter().for_each(|report| sum.add(report));
         assert_eq!(
             (sum.rounds, sum.operations, sum.lost, sum.unhealed),

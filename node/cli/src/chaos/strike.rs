@@ -2,7 +2,7 @@
 //! whole. The caller waits until all data is safe.
 
 use super::SharedBook;
-use super::end::End;
+use super::end::ChaosEnd;
 use super::plan::{Aim, Episode, FaultKind};
 use doyen::testkit::{Cluster, TestkitError};
 use std::cell::Cell;
@@ -18,7 +18,7 @@ pub(super) async fn strike(
     aim: &Aim,
     cluster: &mut Cluster,
     book: &SharedBook,
-    end: &End,
+    end: &ChaosEnd,
 ) -> Result<bool, TestkitError> {
     let nodes = &aim.nodes;
     let (a, b) = (

@@ -3,7 +3,7 @@
 
 /// A key, and its acknowledged write.
 #[derive(Debug, Clone)]
-pub(super) struct Entry {
+pub(super) struct LedgerEntry {
     pub(super) key: String,
     /// The number of the last acknowledged write; 0: none.
     pub(super) acked: u64,
@@ -25,15 +25,15 @@ pub(super) enum LedgerVerdict {
 #[derive(Debug)]
 pub(super) struct Ledger {
     lane: usize,
-    live: Vec<Entry>,
-    retired: Vec<Entry>,
+    live: Vec<LedgerEntry>,
+    retired: Vec<LedgerEntry>,
     sequence: u64,
 }
 
 /// Bytes of a value, its sequence number included.
 const VALUE_BYTES: usize = 100;
 
-impl Entry {
+impl LedgerEntry {
     /// Judges a read that began after every write in the ledger was acknowledged.
     pub(super) fn judge(&self, read: Option<&[u8]>) -> LedgerVerdict {
         let sequence = match read {
@@ -54,7 +54,7 @@ impl Entry {
 impl Ledger {
     pub(super) fn new(lane: usize, keys: usize) -> Self {
         let live = (0..keys)
-            .map(|k| Entry {
+            .map(|k| LedgerEntry {
                 key: format!("demo:{lane}:{k}"),
                 acked: 0,
                 unknown: None,
@@ -86,7 +86,7 @@ impl Ledger {
     /// write without a fault of the cluster. So this key is not written again, and another key
     /// takes its place.
     pub(super) fn unknown(&mut self, at: usize, sequence: u64) {
-        let fresh = Entry {
+        let fresh = LedgerEntry {
             key: format!("demo:{}:{at}:{sequence}", self.lane),
             acked: 0,
             unknown: None,
@@ -97,13 +97,13 @@ impl Ledger {
     }
 
     /// An entry to read, some writes behind the latest.
-    pub(super) fn to_read(&self) -> &Entry {
+    pub(super) fn to_read(&self) -> &LedgerEntry {
         let behind = self.sequence.saturating_sub(self.sequence % 7);
         &self.live[usize::try_from(behind).unwrap_or(0) % self.live.len()]
     }
 
     /// All entries, also those of keys that are no longer written.
-    pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = &LedgerEntry> {
         self.retired.iter().chain(&self.live)
     }
 }

@@ -1,7 +1,7 @@
 //! The nodes of the demo: child processes of this same binary. They end with the demo, however it
 //! ends.
 
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::http::client::Client;
 use doyen::testkit::{Household, node_name};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(super) struct Nursery {
 
 /// The process of a node. Dropping it kills the process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct DemoProcess {
     pub(super) name: String,
     pub(super) control: SocketAddr,
     pub(super) resp: SocketAddr,
@@ -30,7 +30,7 @@ pub(super) struct Process {
 }
 
 impl Nursery {
-    pub(super) fn new(members_min: u8) -> Result<Self, Failed> {
+    pub(super) fn new(members_min: u8) -> Result<Self, CommandFailed> {
         Ok(Self {
             household: Household::new()?,
             born: 0,
@@ -39,11 +39,14 @@ impl Nursery {
     }
 
     /// Starts a node with these seeds, and waits until its ports are open.
-    pub(super) async fn start(&mut self, seeds: &[SocketAddr]) -> Result<Process, Failed> {
+    pub(super) async fn start(
+        &mut self,
+        seeds: &[SocketAddr],
+    ) -> Result<DemoProcess, CommandFailed> {
         let name = node_name(self.born);
         self.born += 1;
         let binary = std::env::current_exe()
-            .map_err(|e| Failed::new(format!("cannot start node {name}: {e}")))?;
+            .map_err(|e| CommandFailed::new(format!("cannot start node {name}: {e}")))?;
         let mut command = self.household.node(&binary, &name);
         command.args(["--log", "info"]);
         for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
@@ -62,19 +65,21 @@ impl Nursery {
             ready.address("http"),
         );
         match (control, resp, http) {
-            (Some(control), Some(resp), Some(http)) => Ok(Process {
+            (Some(control), Some(resp), Some(http)) => Ok(DemoProcess {
                 name,
                 control,
                 resp,
                 http: Client::new(http.to_string(), self.household.operator_token()?),
                 process,
             }),
-            _ => Err(Failed::new(format!("node {name} did not print its ports"))),
+            _ => Err(CommandFailed::new(format!(
+                "node {name} did not print its ports"
+            ))),
         }
     }
 }
 
-impl Process {
+impl DemoProcess {
     pub(super) fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -85,11 +90,11 @@ impl Process {
     }
 
     /// Fails if the process has ended by itself.
-    pub(super) fn check(&mut self) -> Result<(), Failed> {
+    pub(super) fn check(&mut self) -> Result<(), CommandFailed> {
         match self.process.status() {
             None => Ok(()),
             // The last line of the node's log tells why.
-            Some(_) => Err(Failed::new(format!(
+            Some(_) => Err(CommandFailed::new(format!(
                 "node {} ended unexpectedly: {}",
                 self.name,
                 self.process.last_words()

@@ -2,10 +2,10 @@
 
 use super::SharedScene;
 use super::lane::DemoLane;
-use super::nodes::{Nursery, Process};
+use super::nodes::{DemoProcess, Nursery};
 use super::observer;
 use super::scene::{Actor, Mood, SAMPLE};
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::report::status::ClusterReport;
 use std::fmt;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ pub(super) async fn play(
     nodes: u8,
     seconds: u16,
     scene: SharedScene,
-) -> Result<DemoVerdict, Failed> {
+) -> Result<DemoVerdict, CommandFailed> {
     let mut stage = DemoStage {
         scene: scene.clone(),
         nursery: Nursery::new(nodes)?,
@@ -131,9 +131,10 @@ pub(super) async fn play(
 
 /// Waits until every client has finished its operation, then lets each check its acknowledged
 /// writes.
-async fn read_back(lanes: Vec<Owned<DemoLane>>) -> Result<(u64, u64), Failed> {
-    let broken =
-        |e: tokio::task::JoinError| Failed::new(format!("a client of the demo panicked: {e}"));
+async fn read_back(lanes: Vec<Owned<DemoLane>>) -> Result<(u64, u64), CommandFailed> {
+    let broken = |e: tokio::task::JoinError| {
+        CommandFailed::new(format!("a client of the demo panicked: {e}"))
+    };
     let mut checks = Vec::new();
     for mut lane in lanes {
         let lane = (&mut lane.0).await.map_err(broken)?;
@@ -179,7 +180,7 @@ fn is_oldest(report: &ClusterReport, age: u64) -> bool {
 struct DemoStage {
     scene: SharedScene,
     nursery: Nursery,
-    processes: Vec<Process>,
+    processes: Vec<DemoProcess>,
 }
 
 impl DemoStage {
@@ -192,7 +193,7 @@ impl DemoStage {
     }
 
     /// Starts the first nodes, and waits until they are one cluster with all data safe.
-    async fn found(&mut self, nodes: u8) -> Result<(), Failed> {
+    async fn found(&mut self, nodes: u8) -> Result<(), CommandFailed> {
         self.act("forming a cluster");
         let began = Instant::now();
         self.say(
@@ -225,7 +226,7 @@ impl DemoStage {
         Ok(())
     }
 
-    async fn enter(&mut self, seeds: &[SocketAddr]) -> Result<String, Failed> {
+    async fn enter(&mut self, seeds: &[SocketAddr]) -> Result<String, CommandFailed> {
         let process = self.nursery.start(seeds).await?;
         let name = process.name.clone();
         let mut scene = self.scene.borrow_mut();
@@ -247,7 +248,7 @@ impl DemoStage {
     }
 
     /// Sends SIGKILL. Clients are not told: they notice as any client does.
-    fn kill_coordinator(&mut self) -> Result<(), Failed> {
+    fn kill_coordinator(&mut self) -> Result<(), CommandFailed> {
         let coordinator = self
             .scene
             .borrow()
@@ -260,7 +261,7 @@ impl DemoStage {
             .position(|p| Some(&p.name) == coordinator.as_ref());
         let mut process = found
             .map(|i| self.processes.remove(i))
-            .ok_or_else(|| Failed::new("the cluster has no coordinator to kill"))?;
+            .ok_or_else(|| CommandFailed::new("the cluster has no coordinator to kill"))?;
         process.kill();
         let mut scene = self.scene.borrow_mut();
         scene.act = "the coordinator is dead".into();
@@ -283,7 +284,7 @@ impl DemoStage {
 
     /// Reports the new coordinator, the time when every partition is served, and the time when all
     /// data is safe. Returns the latter.
-    async fn watch_takeover(&mut self, killed: Instant) -> Result<Duration, Failed> {
+    async fn watch_takeover(&mut self, killed: Instant) -> Result<Duration, CommandFailed> {
         let dead = self
             .scene
             .borrow()
@@ -337,7 +338,7 @@ impl DemoStage {
     }
 
     /// Adds a new node, and waits until it has its share.
-    async fn join(&mut self, began: Instant) -> Result<Duration, Failed> {
+    async fn join(&mut self, began: Instant) -> Result<Duration, CommandFailed> {
         self.act("a new node joins");
         let seeds: Vec<SocketAddr> = self.processes.iter().map(|p| p.control).collect();
         let name = self.enter(&seeds).await?;
@@ -390,7 +391,7 @@ impl DemoStage {
     }
 
     /// Lets time pass. If a node ends by itself, the demo fails.
-    async fn rest(&mut self, seconds: f64) -> Result<(), Failed> {
+    async fn rest(&mut self, seconds: f64) -> Result<(), CommandFailed> {
         let end = Instant::now() + Duration::from_secs_f64(seconds.max(0.0));
         while Instant::now() < end {
             self.check()?;
@@ -404,7 +405,7 @@ impl DemoStage {
         &mut self,
         what: &str,
         holds: impl Fn(&ClusterReport) -> bool,
-    ) -> Result<ClusterReport, Failed> {
+    ) -> Result<ClusterReport, CommandFailed> {
         let end = Instant::now() + PATIENCE;
         loop {
             let seen = self.scene.borrow().report.clone();
@@ -419,7 +420,7 @@ impl DemoStage {
                     .as_ref()
                     .and_then(|r| r.waiting.clone());
                 let why = waiting.unwrap_or_else(|| "this is a defect".into());
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "the cluster did not {what} within {}: {why}",
                     seconds(PATIENCE)
                 )));
@@ -429,8 +430,8 @@ impl DemoStage {
         }
     }
 
-    fn check(&mut self) -> Result<(), Failed> {
-        self.processes.iter_mut().try_for_each(Process::check)
+    fn check(&mut self) -> Result<(), CommandFailed> {
+        self.processes.iter_mut().try_for_each(DemoProcess::check)
     }
 }
 

@@ -3,7 +3,7 @@
 mod draw;
 
 use super::SharedScene;
-use crate::{Failed, say};
+use crate::{CommandFailed, say};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
 use std::time::{Duration, Instant};
@@ -14,24 +14,24 @@ const FRAME: Duration = Duration::from_millis(66);
 const FIGURES: Duration = Duration::from_secs(1);
 
 /// A terminal, or a stream of lines.
-pub(super) struct View {
+pub(super) struct DemoView {
     scene: SharedScene,
     terminal: Option<DefaultTerminal>,
     /// Lines of the story that were printed already.
     told: usize,
 }
 
-impl View {
-    pub(super) fn open(plain: bool, scene: SharedScene) -> Result<Self, Failed> {
+impl DemoView {
+    pub(super) fn open(plain: bool, scene: SharedScene) -> Result<Self, CommandFailed> {
         // `try_init` also makes a panic restore the terminal.
-        let terminal = if plain {
-            None
-        } else {
-            Some(
-                ratatui::try_init()
-                    .map_err(|e| Failed::new(format!("cannot draw here ({e}): use --plain")))?,
-            )
-        };
+        let terminal =
+            if plain {
+                None
+            } else {
+                Some(ratatui::try_init().map_err(|e| {
+                    CommandFailed::new(format!("cannot draw here ({e}): use --plain"))
+                })?)
+            };
         Ok(Self {
             scene,
             terminal,
@@ -40,18 +40,18 @@ impl View {
     }
 
     /// Shows the scene until the user wants to end.
-    pub(super) async fn run(&mut self) -> Failed {
+    pub(super) async fn run(&mut self) -> CommandFailed {
         let mut figures = Instant::now();
         loop {
             match &mut self.terminal {
                 Some(terminal) => {
                     let scene = self.scene.borrow();
                     if let Err(e) = terminal.draw(|frame| draw::scene(frame, &scene)) {
-                        return Failed::new(format!("cannot draw here ({e}): use --plain"));
+                        return CommandFailed::new(format!("cannot draw here ({e}): use --plain"));
                     }
                     drop(scene);
                     if wants_to_end() {
-                        return Failed {
+                        return CommandFailed {
                             message: "interrupted: every node of the demo was stopped".into(),
                             status: 130,
                         };

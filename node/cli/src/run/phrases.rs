@@ -1,6 +1,6 @@
 //! Secrets that a person chose must not be guessed easily.
 
-use super::Failed;
+use super::CommandFailed;
 use doyen::config::Trust;
 
 /// The least strength of a phrase, in bits: the binary logarithm of how many guesses find it.
@@ -8,7 +8,7 @@ use doyen::config::Trust;
 const BITS_MIN: f64 = 60.0;
 
 /// Refuses secrets that are guessed easily.
-pub(super) fn judge(trust: &Trust) -> Result<(), Failed> {
+pub(super) fn judge(trust: &Trust) -> Result<(), CommandFailed> {
     let Trust::Secret { secrets, .. } = trust else {
         return Ok(());
     };
@@ -32,7 +32,7 @@ pub(super) fn judge(trust: &Trust) -> Result<(), Failed> {
             1 => "the secret".to_owned(),
             _ => format!("secret number {number}"),
         };
-        return Err(Failed::usage(format!(
+        return Err(CommandFailed::usage(format!(
             "{which} is guessed too easily ({why}): make one with `doyen secret new --dir DIR`"
         )));
     }
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use doyen::config::Secrets;
 
-    fn judged(text: &str) -> Result<(), Failed> {
+    fn judged(text: &str) -> Result<(), CommandFailed> {
         judge(&Trust::Secret {
             secrets: Secrets::parse(text.as_bytes()).expect("secrets"),
             file: None,

@@ -1,9 +1,9 @@
 //! The files of a secret: written whole or not at all, and readable by their owner alone.
 
 use super::authorities;
-use crate::Failed;
+use crate::CommandFailed;
 use doyen::config::Secrets;
-use doyen::net::identity::secret::Role;
+use doyen::net::identity::secret::SecretRole;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -29,15 +29,15 @@ pub(super) struct SecretFiles(Vec<(&'static str, u32, Zeroizing<String>)>);
 
 impl SecretFiles {
     /// All files of these members' secrets. The secrets get prefixes, if they have none.
-    pub(super) fn derive(secrets: &Secrets) -> Result<Self, Failed> {
+    pub(super) fn derive(secrets: &Secrets) -> Result<Self, CommandFailed> {
         let of = |role| {
             let derived = secrets.for_role(role).map(|secrets| secrets.expose());
-            derived.ok_or_else(|| Failed::usage("this is not the secret of a member"))
+            derived.ok_or_else(|| CommandFailed::usage("this is not the secret of a member"))
         };
         Ok(Self(vec![
-            (MEMBER, OWNER_ALONE, of(Role::Member)?),
-            (CLIENT, OWNER_ALONE, of(Role::Client)?),
-            (OPERATOR, OWNER_ALONE, of(Role::Operator)?),
+            (MEMBER, OWNER_ALONE, of(SecretRole::Member)?),
+            (CLIENT, OWNER_ALONE, of(SecretRole::Client)?),
+            (OPERATOR, OWNER_ALONE, of(SecretRole::Operator)?),
             (
                 AUTHORITY,
                 EVERYONE_READS,
@@ -47,16 +47,18 @@ impl SecretFiles {
     }
 
     /// Writes new files. If one of them exists, none is written.
-    pub(super) fn create(&self, dir: &Path) -> Result<(), Failed> {
+    pub(super) fn create(&self, dir: &Path) -> Result<(), CommandFailed> {
         DirBuilder::new()
             .recursive(true)
             .mode(OWNER_ENTERS)
             .create(dir)
-            .map_err(|e| Failed::usage(format!("--dir: cannot make {}: {e}", dir.display())))?;
+            .map_err(|e| {
+                CommandFailed::usage(format!("--dir: cannot make {}: {e}", dir.display()))
+            })?;
         for (name, ..) in &self.0 {
             let path = dir.join(name);
             if path.symlink_metadata().is_ok() {
-                return Err(Failed::usage(format!(
+                return Err(CommandFailed::usage(format!(
                     "{} exists, and secrets are never overwritten: choose another directory, or \
                      replace the secret of a running cluster with `doyen secret rotate`",
                     path.display()
@@ -80,7 +82,7 @@ impl SecretFiles {
     }
 
     /// Replaces those of the files beside this member's file that exist, and returns them.
-    pub(super) fn replace_beside(&self, member: &Path) -> Result<Vec<PathBuf>, Failed> {
+    pub(super) fn replace_beside(&self, member: &Path) -> Result<Vec<PathBuf>, CommandFailed> {
         let mut replaced = Vec::new();
         for (name, _, content) in self.0.iter().filter(|(name, ..)| *name != MEMBER) {
             let path = member.with_file_name(name);
@@ -93,8 +95,8 @@ impl SecretFiles {
     }
 }
 
-/// The directory of a secret, locked while this lives. Two rotations at once would each add a secret
-/// of its own, and the one that ends first would lose its own.
+/// The directory of a secret, locked while this lives. Two rotations at once would each add a
+/// secret of its own, and the one that ends first would lose its own.
 #[derive(Debug)]
 pub(super) struct Alone {
     _directory: fs::File,
@@ -102,22 +104,22 @@ pub(super) struct Alone {
 
 impl Alone {
     /// Locks the directory of this file. The lock ends with the process.
-    pub(super) fn with(path: &Path) -> Result<Self, Failed> {
+    pub(super) fn with(path: &Path) -> Result<Self, CommandFailed> {
         let unread = |e| {
             let path = path.display();
-            Failed::usage(format!("cannot read {path} (--secret-file): {e}"))
+            CommandFailed::usage(format!("cannot read {path} (--secret-file): {e}"))
         };
         let path = path.canonicalize().map_err(unread)?;
         let directory = directory_of(&path);
         let opened = fs::File::open(directory).map_err(unread)?;
         match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _directory: opened }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Failed::new(format!(
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(CommandFailed::new(format!(
                 "nothing was changed: another `doyen secret rotate` works in {}. Wait until it has \
                  ended, and see what is left to do by running this command again",
                 directory.display()
             ))),
-            Err(e) => Err(Failed::new(format!(
+            Err(e) => Err(CommandFailed::new(format!(
                 "nothing was changed: {} cannot be locked ({e}), and two rotations at once would \
                  lose a secret. Rotate with a copy of its files on a local disk",
                 directory.display()
@@ -129,7 +131,7 @@ impl Alone {
 /// Replaces the content of a file at once, and keeps its owner and its permissions: nodes must be
 /// able to read it as before. The caller holds [`Alone`], so what an earlier call left beside the
 /// file when it was killed is removed: it may be a secret.
-pub(super) fn replace(path: &Path, content: &str) -> Result<(), Failed> {
+pub(super) fn replace(path: &Path, content: &str) -> Result<(), CommandFailed> {
     // A link stays one: its target is replaced.
     let target = path.canonicalize().map_err(|e| cannot_write(path, &e))?;
     remove_left_over(&target)?;
@@ -165,7 +167,7 @@ fn beside(path: &Path, random: &str) -> PathBuf {
 }
 
 /// Removes new contents of this file that never replaced it.
-fn remove_left_over(path: &Path) -> Result<(), Failed> {
+fn remove_left_over(path: &Path) -> Result<(), CommandFailed> {
     let is_hex = |text: &str| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_left_over = |other: &str| {
@@ -180,7 +182,7 @@ fn remove_left_over(path: &Path) -> Result<(), Failed> {
         if is_left_over(&entry.file_name().to_string_lossy()) {
             fs::remove_file(entry.path()).map_err(|e| {
                 let path = entry.path();
-                Failed::new(format!("{} is in the way: remove it ({e})", path.display()))
+                CommandFailed::new(format!("{} is in the way: remove it ({e})", path.display()))
             })?;
         }
     }
@@ -195,8 +197,8 @@ fn keep_owner(path: &Path, known: &fs::Metadata) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(known.mode() & 0o777))
 }
 
-fn cannot_write(path: &Path, e: &io::Error) -> Failed {
-    Failed::new(format!("cannot write {}: {e}", path.display()))
+fn cannot_write(path: &Path, e: &io::Error) -> CommandFailed {
+    CommandFailed::new(format!("cannot write {}: {e}", path.display()))
 }
 
 #[cfg(test)]

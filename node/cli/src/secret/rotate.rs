@@ -18,11 +18,11 @@
 use super::files::{AUTHORITY, Alone, CLIENT, MEMBER, OPERATOR, SecretFiles, replace};
 use super::secrets_of;
 use crate::admin::Target;
-use crate::{Failed, say};
+use crate::{CommandFailed, say};
 use doyen::config::{Line, Secrets};
 use doyen::http::client::{Client, Trusted};
 use doyen::http::{HttpReport, api};
-use doyen::net::identity::secret::Role;
+use doyen::net::identity::secret::SecretRole;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -86,7 +86,7 @@ pub(super) struct Rotate {
 
 /// A step that a file has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum RotationStep {
     /// There is no rotation under way.
     None,
     /// A new line is trusted.
@@ -97,7 +97,7 @@ enum Step {
     Removed,
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for RotationStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::None => "none",
@@ -111,7 +111,7 @@ impl fmt::Display for Step {
 /// A member's file: its lines, and the step that was made.
 #[derive(Debug, PartialEq, Eq)]
 struct File {
-    step: Step,
+    step: RotationStep,
     secrets: Secrets,
 }
 
@@ -129,10 +129,10 @@ enum Has {
 }
 
 impl File {
-    fn read(path: &Path) -> Result<Self, Failed> {
+    fn read(path: &Path) -> Result<Self, CommandFailed> {
         let secrets = secrets_of(path, "--secret-file")?;
-        if secrets.role() != Role::Member {
-            return Err(Failed::usage(format!(
+        if secrets.role() != SecretRole::Member {
+            return Err(CommandFailed::usage(format!(
                 "--secret-file: this is the file of {}, and a rotation begins with that of the \
                  members: give --secret-file {}",
                 secrets.role().with_article(),
@@ -141,7 +141,7 @@ impl File {
         }
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
         let text = text.map_err(|e| {
-            Failed::usage(format!(
+            CommandFailed::usage(format!(
                 "cannot read {} (--secret-file): {e}",
                 path.display()
             ))
@@ -149,27 +149,27 @@ impl File {
         Self::of(&text, secrets)
     }
 
-    fn of(text: &str, secrets: Secrets) -> Result<Self, Failed> {
+    fn of(text: &str, secrets: Secrets) -> Result<Self, CommandFailed> {
         let said = text.lines().find_map(|line| line.strip_prefix(MARK));
         let step = match said.map(str::trim) {
-            None => Step::None,
-            Some("added") => Step::Added,
-            Some("used") => Step::Used,
-            Some("removed") => Step::Removed,
+            None => RotationStep::None,
+            Some("added") => RotationStep::Added,
+            Some("used") => RotationStep::Used,
+            Some("removed") => RotationStep::Removed,
             Some(_) => {
-                return Err(Failed::usage(
+                return Err(CommandFailed::usage(
                     "--secret-file: a later version of doyen began this rotation: use that version",
                 ));
             }
         };
         let lines = match step {
-            Step::None | Step::Removed => 1,
-            Step::Added | Step::Used => 2,
+            RotationStep::None | RotationStep::Removed => 1,
+            RotationStep::Added | RotationStep::Used => 2,
         };
         if secrets.lines().len() == lines {
             return Ok(Self { step, secrets });
         }
-        Err(Failed::usage(format!(
+        Err(CommandFailed::usage(format!(
             "--secret-file: it has {} secrets and not {lines}, so it was changed by hand: go on by \
              hand, and leave one secret once every node and client has it",
             secrets.lines().len()
@@ -178,7 +178,7 @@ impl File {
 
     fn text(&self) -> Zeroizing<String> {
         let mark = match self.step {
-            Step::None => String::new(),
+            RotationStep::None => String::new(),
             step => format!("{MARK}{step}\n"),
         };
         Zeroizing::new(format!("{mark}{}", *self.secrets.expose()))
@@ -189,25 +189,28 @@ impl File {
     }
 
     /// The file after the next step. `new` makes a secret.
-    fn next(&self, new: impl FnOnce() -> Result<Line, Failed>) -> Result<Self, Failed> {
+    fn next(
+        &self,
+        new: impl FnOnce() -> Result<Line, CommandFailed>,
+    ) -> Result<Self, CommandFailed> {
         let lines = self.secrets.lines();
         let (step, lines) = match self.step {
-            Step::None => (Step::Added, vec![lines[0].clone(), new()?]),
-            Step::Added => (Step::Used, vec![lines[1].clone(), lines[0].clone()]),
-            Step::Used => (Step::Removed, vec![lines[0].clone()]),
-            Step::Removed => (Step::None, lines.to_vec()),
+            RotationStep::None => (RotationStep::Added, vec![lines[0].clone(), new()?]),
+            RotationStep::Added => (RotationStep::Used, vec![lines[1].clone(), lines[0].clone()]),
+            RotationStep::Used => (RotationStep::Removed, vec![lines[0].clone()]),
+            RotationStep::Removed => (RotationStep::None, lines.to_vec()),
         };
-        let secrets = Secrets::new(lines).map_err(|e| Failed::new(e.to_string()))?;
+        let secrets = Secrets::new(lines).map_err(|e| CommandFailed::new(e.to_string()))?;
         Ok(Self { step, secrets })
     }
 }
 
 impl Rotate {
-    pub(super) async fn main(self) -> Result<ExitCode, Failed> {
+    pub(super) async fn main(self) -> Result<ExitCode, CommandFailed> {
         let _alone = Alone::with(&self.secret_file)?;
         let mut file = File::read(&self.secret_file)?;
         self.admits(file.step)?;
-        let waits = (self.wait || self.all) && file.step != Step::None;
+        let waits = (self.wait || self.all) && file.step != RotationStep::None;
         let waited = self.until_everywhere(&file, waits).await?;
         if waited && self.wait {
             // An earlier call waited in vain. This one waits on, and makes no other step: clients
@@ -216,15 +219,15 @@ impl Rotate {
                 "every member has the step \"{}\"\n",
                 file.step
             ));
-            if file.step != Step::Removed {
+            if file.step != RotationStep::Removed {
                 say(format_args!("{}", self.what_next(&file)));
                 return Ok(ExitCode::SUCCESS);
             }
         }
         loop {
-            let new = || Line::new_member().map_err(|e| Failed::new(e.to_string()));
+            let new = || Line::new_member().map_err(|e| CommandFailed::new(e.to_string()));
             let next = file.next(new)?;
-            if next.step == Step::None {
+            if next.step == RotationStep::None {
                 return self.finish(&next);
             }
             let beside = SecretFiles::derive(&next.secrets)?.replace_beside(&self.secret_file)?;
@@ -240,7 +243,7 @@ impl Rotate {
             say(format_args!("{}", self.to_copy(&file, &beside)));
             if self.wait {
                 self.until_everywhere(&file, true).await?;
-                if file.step == Step::Removed {
+                if file.step == RotationStep::Removed {
                     return self.finish(&file.next(new)?);
                 }
                 say(format_args!("  every member has it\n"));
@@ -252,22 +255,25 @@ impl Rotate {
 
     /// Whether the command was called as the step that was made asks for: one call too many must
     /// not begin another rotation.
-    fn admits(&self, step: Step) -> Result<(), Failed> {
+    fn admits(&self, step: RotationStep) -> Result<(), CommandFailed> {
         match (step, self.new) {
-            (Step::None, false) => Err(Failed::usage(
+            (RotationStep::None, false) => Err(CommandFailed::usage(
                 "nothing was changed: no rotation is under way, so the last one, if there was one, \
                  is done. To replace the secret once more, begin a rotation with --new",
             )),
-            (Step::Added | Step::Used | Step::Removed, true) => Err(Failed::usage(format!(
-                "--new: nothing was changed, because a rotation is under way (the last step is \
+            (RotationStep::Added | RotationStep::Used | RotationStep::Removed, true) => {
+                Err(CommandFailed::usage(format!(
+                    "--new: nothing was changed, because a rotation is under way (the last step is \
                  \"{step}\"): go on with it without --new",
-            ))),
-            (Step::None, true) | (Step::Added | Step::Used | Step::Removed, false) => Ok(()),
+                )))
+            }
+            (RotationStep::None, true)
+            | (RotationStep::Added | RotationStep::Used | RotationStep::Removed, false) => Ok(()),
         }
     }
 
     /// Every member has only the new secret: the comment goes.
-    fn finish(&self, file: &File) -> Result<ExitCode, Failed> {
+    fn finish(&self, file: &File) -> Result<ExitCode, CommandFailed> {
         replace(&self.secret_file, &file.text())?;
         let new = &file.fingerprints()[0];
         say(format_args!(
@@ -288,31 +294,31 @@ impl Rotate {
         for path in beside {
             let shown = path.display();
             text += &match file.step {
-                Step::Added if is(path, AUTHORITY) => format!(
+                RotationStep::Added if is(path, AUTHORITY) => format!(
                     "  before the next step, copy {shown} to the programs that check certificates \
                      of nodes (Redis clients with TLS, Prometheus, curl), and let them read it: \
                      they trust no node any more otherwise\n"
                 ),
-                Step::Added if is(path, CLIENT) => format!(
+                RotationStep::Added if is(path, CLIENT) => format!(
                     "  before the next step, copy {shown} to all native clients: they trust no \
                      node any more otherwise\n"
                 ),
-                Step::Added if is(path, OPERATOR) => format!(
+                RotationStep::Added if is(path, OPERATOR) => format!(
                     "  before the next step, copy {shown} to the operators: with their former \
                      file, `doyen` trusts no HTTP with TLS any more\n"
                 ),
-                Step::Used if is(path, CLIENT) => format!(
+                RotationStep::Used if is(path, CLIENT) => format!(
                     "  before the next step, copy {shown} to all native clients: they are \
                      disconnected otherwise\n"
                 ),
-                Step::Used if is(path, OPERATOR) => format!(
+                RotationStep::Used if is(path, OPERATOR) => format!(
                     "  before the next step, copy {shown} to the operators: their former file \
                      opens nothing afterwards\n"
                 ),
                 _ => format!("  copy {shown} to where it is used\n"),
             };
         }
-        if file.step == Step::Added && !beside.iter().any(|path| is(path, AUTHORITY)) {
+        if file.step == RotationStep::Added && !beside.iter().any(|path| is(path, AUTHORITY)) {
             text += &format!(
                 "  if programs check certificates of nodes, they need the new {AUTHORITY} before \
                  the next step: `doyen secret new --from {} --dir DIR` makes it\n",
@@ -326,9 +332,9 @@ impl Rotate {
     fn what_next(&self, file: &File) -> String {
         let wait = if self.wait { " --wait" } else { "" };
         let next = match file.step {
-            Step::None | Step::Added => "use the new secret",
-            Step::Used => "remove the old secret",
-            Step::Removed => "check that every member has only the new secret",
+            RotationStep::None | RotationStep::Added => "use the new secret",
+            RotationStep::Used => "remove the old secret",
+            RotationStep::Removed => "check that every member has only the new secret",
         };
         format!(
             "  then {next}: doyen secret rotate{wait} --secret-file {}\n",
@@ -338,7 +344,7 @@ impl Rotate {
 
     /// Waits until every member has this file, if it may wait, or fails and says which members have
     /// not. Returns whether it had to wait.
-    async fn until_everywhere(&self, file: &File, waits: bool) -> Result<bool, Failed> {
+    async fn until_everywhere(&self, file: &File, waits: bool) -> Result<bool, CommandFailed> {
         let wanted = file.fingerprints();
         let until = Instant::now() + Duration::from_secs(self.timeout);
         let mut told = Instant::now();
@@ -357,14 +363,14 @@ impl Rotate {
                 behind.join("; ")
             );
             if !waits {
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "nothing was changed: {why}. Copy {} to those that lack it, and run this \
                      command again",
                     self.secret_file.display()
                 )));
             }
             if Instant::now() >= until {
-                return Err(Failed::new(format!(
+                return Err(CommandFailed::new(format!(
                     "the step is made in {}, but {why}. Copy the file to those that lack it, and \
                      run this command again, without --new: with --wait, it then goes on to wait",
                     self.secret_file.display()
@@ -379,7 +385,7 @@ impl Rotate {
     }
 
     /// What each member has.
-    async fn look(&self, file: &File) -> Result<Vec<(String, Has)>, Failed> {
+    async fn look(&self, file: &File) -> Result<Vec<(String, Has)>, CommandFailed> {
         let first = self.target.address();
         // Without a scheme, each member is asked as it talks, but never in the clear beyond
         // loopback. That must have been typed.
@@ -391,7 +397,7 @@ impl Rotate {
             Some(path) => Trusted::by_file("--http-ca", path).map(Some),
             None => Trusted::by_secrets(&file.secrets),
         };
-        let trusted = trusted.map_err(|e| Failed::usage(e.to_string()))?;
+        let trusted = trusted.map_err(|e| CommandFailed::usage(e.to_string()))?;
         let lines = file.secrets.lines().iter();
         let askers: Vec<Client> = lines
             .filter_map(Line::operator_token)
@@ -399,16 +405,16 @@ impl Rotate {
             .collect();
         let report = ask_with(&first, &api::STATUS, &askers)
             .await
-            .map_err(Failed::new)?;
+            .map_err(CommandFailed::new)?;
         if report.members.is_empty() {
-            return Err(Failed::new(
+            return Err(CommandFailed::new(
                 "the node is not a member of a cluster yet: wait until `doyen status` shows its \
                  members",
             ));
         }
         let names: BTreeSet<&str> = report.members.iter().map(|m| m.name.as_str()).collect();
         if let Some(other) = self.confirmed.iter().find(|n| !names.contains(n.as_str())) {
-            return Err(Failed::usage(format!(
+            return Err(CommandFailed::usage(format!(
                 "--confirmed: no member is called {other}: `doyen status` shows the members"
             )));
         }
@@ -434,10 +440,10 @@ impl Rotate {
 fn done(file: &File) -> String {
     let fingerprints = file.fingerprints();
     match file.step {
-        Step::None => String::new(),
-        Step::Added => format!("added {}: it will be trusted\n", fingerprints[1]),
-        Step::Used => format!("used {}: it will sign\n", fingerprints[0]),
-        Step::Removed => format!(
+        RotationStep::None => String::new(),
+        RotationStep::Added => format!("added {}: it will be trusted\n", fingerprints[1]),
+        RotationStep::Used => format!("used {}: it will sign\n", fingerprints[0]),
+        RotationStep::Removed => format!(
             "removed the other secret: only {} will be trusted\n",
             fingerprints[0]
         ),
@@ -499,7 +505,7 @@ fn behind(members: &[(String, Has)], wanted: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn file(step: Step, lines: &[u8]) -> File {
+    fn file(step: RotationStep, lines: &[u8]) -> File {
         let line = |byte: &u8| Line::member(std::array::from_fn(|i| byte.wrapping_add(i as u8)));
         File {
             step,
@@ -509,13 +515,13 @@ mod tests {
 
     #[test]
     fn a_rotation_goes_through_its_steps_and_survives_being_written() {
-        let new = || Ok(file(Step::None, &[2]).secrets.first().clone());
-        let mut at = file(Step::None, &[1]);
+        let new = || Ok(file(RotationStep::None, &[2]).secrets.first().clone());
+        let mut at = file(RotationStep::None, &[1]);
         let steps = [
-            file(Step::Added, &[1, 2]),
-            file(Step::Used, &[2, 1]),
-            file(Step::Removed, &[2]),
-            file(Step::None, &[2]),
+            file(RotationStep::Added, &[1, 2]),
+            file(RotationStep::Used, &[2, 1]),
+            file(RotationStep::Removed, &[2]),
+            file(RotationStep::None, &[2]),
         ];
         for wanted in steps {
             at = at.next(new).expect("a next step");
@@ -529,9 +535,9 @@ mod tests {
     #[test]
     fn a_file_that_was_changed_by_hand_is_left_alone() {
         for changed in [
-            file(Step::None, &[1, 2]),
-            file(Step::Added, &[1]),
-            file(Step::Used, &[1, 2, 3]),
+            file(RotationStep::None, &[1, 2]),
+            file(RotationStep::Added, &[1]),
+            file(RotationStep::Used, &[1, 2, 3]),
         ] {
             let text = changed.text();
             let secrets = Secrets::parse(text.as_bytes()).expect("a file");
@@ -554,12 +560,17 @@ mod tests {
 
     #[test]
     fn a_rotation_begins_only_with_new_and_goes_on_only_without() {
-        for step in [Step::None, Step::Added, Step::Used, Step::Removed] {
-            let begins = step == Step::None;
+        for step in [
+            RotationStep::None,
+            RotationStep::Added,
+            RotationStep::Used,
+            RotationStep::Removed,
+        ] {
+            let begins = step == RotationStep::None;
             assert_eq!(rotate(&["--new"]).admits(step).is_ok(), begins, "{step}");
             assert_eq!(rotate(&[]).admits(step).is_ok(), !begins, "{step}");
         }
-        let Err(why) = rotate(&["--wait"]).admits(Step::None) else {
+        let Err(why) = rotate(&["--wait"]).admits(RotationStep::None) else {
             panic!("it began a rotation");
         };
         assert!(why.message.contains("with --new"), "{}", why.message);
@@ -573,7 +584,7 @@ mod tests {
             (rotate.to_copy(&file, &files), rotate.what_next(&file))
         };
         // From *use* on, programs that check nodes need to know the new secret.
-        let (added, next) = told(Step::Added, &[1, 2], &["--wait"]);
+        let (added, next) = told(RotationStep::Added, &[1, 2], &["--wait"]);
         for name in ["client", "operator", "ca.pem"] {
             let copy = format!("before the next step, copy dir/{name}");
             assert!(added.contains(&copy), "{added}");
@@ -585,14 +596,14 @@ mod tests {
         let goes_on = "doyen secret rotate --wait --secret-file dir/member";
         assert!(next.contains(goes_on), "{next}");
         // From *remove* on, nodes know the new secret alone.
-        let (used, next) = told(Step::Used, &[2, 1], &[]);
+        let (used, next) = told(RotationStep::Used, &[2, 1], &[]);
         assert!(used.contains("copy dir/member to every node\n"), "{used}");
         for name in ["client", "operator"] {
             let copy = format!("before the next step, copy dir/{name}");
             assert!(used.contains(&copy), "{used}");
         }
         assert!(next.contains("remove the old secret"), "{next}");
-        let without = rotate(&[]).to_copy(&file(Step::Added, &[1, 2]), &files[..1]);
+        let without = rotate(&[]).to_copy(&file(RotationStep::Added, &[1, 2]), &files[..1]);
         assert!(
             without.contains("doyen secret new --from dir/member"),
             "{without}"

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// An event that changes a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum SimulatedEvent {
     /// Nodes of weight 100 join, and get the zones in turn: `+1`.
     Join(usize),
     /// The node of this name leaves: `-node3`.
@@ -53,7 +53,7 @@ pub(super) enum EventError {
     Weight(String),
 }
 
-impl FromStr for Event {
+impl FromStr for SimulatedEvent {
     type Err = EventError;
 
     fn from_str(text: &str) -> Result<Self, EventError> {
@@ -84,7 +84,7 @@ impl FromStr for Event {
     }
 }
 
-impl fmt::Display for Event {
+impl fmt::Display for SimulatedEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Join(count) => write!(f, "+{count}"),
@@ -106,13 +106,13 @@ pub(super) struct SimulatedStage {
 
 /// A cluster and its events. Its nodes are called node1, node2 and so on. No number is used twice.
 #[derive(Debug, Clone)]
-pub(super) struct Cluster {
+pub(super) struct SimulatedCluster {
     nodes: Vec<Arc<Member>>,
     zones: Vec<String>,
     next: u64,
 }
 
-impl Cluster {
+impl SimulatedCluster {
     /// A cluster of `nodes` nodes. They get the zones in turn, and the weights in order; further
     /// nodes have weight 100.
     ///
@@ -170,7 +170,10 @@ impl Cluster {
     ///
     /// # Errors
     /// An event is impossible.
-    pub(super) fn stages(mut self, events: &[Event]) -> Result<Vec<SimulatedStage>, EventError> {
+    pub(super) fn stages(
+        mut self,
+        events: &[SimulatedEvent],
+    ) -> Result<Vec<SimulatedStage>, EventError> {
         let mut stages = vec![SimulatedStage {
             event: String::new(),
             nodes: self.nodes.clone(),
@@ -185,7 +188,7 @@ impl Cluster {
         Ok(stages)
     }
 
-    fn apply(&mut self, event: &Event) -> Result<(), EventError> {
+    fn apply(&mut self, event: &SimulatedEvent) -> Result<(), EventError> {
         let find = |name: &str| {
             let end =
                 |node: Option<&Arc<Member>>| node.map_or_else(String::new, |n| n.name.clone());
@@ -201,9 +204,9 @@ impl Cluster {
                 .ok_or_else(missing)
         };
         let newcomers = match event {
-            Event::Join(count) => *count,
-            Event::Times(count) => (count - 1).saturating_mul(self.nodes.len()),
-            Event::Leave(name) => {
+            SimulatedEvent::Join(count) => *count,
+            SimulatedEvent::Times(count) => (count - 1).saturating_mul(self.nodes.len()),
+            SimulatedEvent::Leave(name) => {
                 let place = find(name)?;
                 if self.nodes.len() == 1 {
                     return Err(EventError::LastNode(event.to_string()));
@@ -211,7 +214,7 @@ impl Cluster {
                 self.nodes.remove(place);
                 return Ok(());
             }
-            Event::Weigh(name, weight) => {
+            SimulatedEvent::Weigh(name, weight) => {
                 let place = find(name)?;
                 let weight = checked(*weight, || format!("`{event}`"))?;
                 self.nodes[place] = Arc::new(Member {
@@ -278,8 +281,8 @@ mod tests {
         let events = events
             .iter()
             .map(|e| e.parse())
-            .collect::<Result<Vec<Event>, _>>()?;
-        let stages = Cluster::new(nodes, &[], &[])?.stages(&events)?;
+            .collect::<Result<Vec<SimulatedEvent>, _>>()?;
+        let stages = SimulatedCluster::new(nodes, &[], &[])?.stages(&events)?;
         Ok(stages
             .into_iter()
             .map(|s| s.nodes.iter().map(|n| n.name.clone()).collect())
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn zones_and_weights_are_given_in_turn() {
-        let cluster = Cluster::new(3, &[50], &["a".into(), "b".into()]).expect("possible");
+        let cluster = SimulatedCluster::new(3, &[50], &["a".into(), "b".into()]).expect("possible");
         let nodes: Vec<(u32, &str)> = cluster
             .nodes
             .iter()
@@ -337,7 +340,10 @@ mod tests {
             let error = stages(nodes, events).expect_err("impossible").to_string();
             assert!(error.contains(told) && !error.contains('\n'), "{error}");
         }
-        assert!(Cluster::new(1, &[1, 2], &[]).is_err() && Cluster::new(1, &[0], &[]).is_err());
+        assert!(
+            SimulatedCluster::new(1, &[1, 2], &[]).is_err()
+                && SimulatedCluster::new(1, &[0], &[]).is_err()
+        );
         assert!(stages(2, &["x18446744073709551615"]).is_err());
     }
 }

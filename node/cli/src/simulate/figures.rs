@@ -2,9 +2,9 @@
 
 use super::cluster::SimulatedStage;
 use super::comparison::NO_HOLDER;
-use super::keys::Key;
+use super::keys::SimulatedKey;
 use doyen_placement::id::MemberId;
-use doyen_placement::ring::Spread;
+use doyen_placement::ring::ArcSpread;
 use doyen_placement::table::Member;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -117,7 +117,12 @@ impl Tally {
     }
 
     /// Counts a key with its holders, primary first, and its former holders.
-    pub(super) fn add(&mut self, key: &Key<'_>, holders: &[MemberId], before: Option<&[MemberId]>) {
+    pub(super) fn add(
+        &mut self,
+        key: &SimulatedKey<'_>,
+        holders: &[MemberId],
+        before: Option<&[MemberId]>,
+    ) {
         self.keys += 1;
         self.bytes += key.size as f64;
         for (place, holder) in holders.iter().enumerate() {
@@ -207,7 +212,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 
 /// The share of primaries and of copies that each node should have.
 fn shares(nodes: &[Arc<Member>], copies: usize) -> BTreeMap<MemberId, (f64, f64)> {
-    let shares = Spread::new(nodes, copies).fair();
+    let shares = ArcSpread::new(nodes, copies).fair();
     nodes.iter().map(|n| n.id).zip(shares).collect()
 }
 
@@ -222,11 +227,11 @@ fn imbalance(mut parts: Vec<f64>) -> Imbalance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::Cluster;
+    use super::super::cluster::SimulatedCluster;
     use super::*;
 
     fn nodes(count: usize, weights: &[u32]) -> Vec<Arc<Member>> {
-        Cluster::new(count, weights, &[])
+        SimulatedCluster::new(count, weights, &[])
             .expect("possible")
             .stages(&[])
             .expect("possible")
@@ -251,7 +256,7 @@ mod tests {
     fn the_fullest_node_has_at_least_its_fair_share_though_some_keys_have_fewer_copies() {
         let nodes = nodes(3, &[100]);
         let mut tally = Tally::new(&nodes, 3);
-        let key = Key {
+        let key = SimulatedKey {
             name: b"k",
             size: 100,
             load: 1.0,
@@ -276,7 +281,7 @@ mod tests {
         let nodes = nodes(3, &[100, 100, 200]);
         let [a, b, c] = [nodes[0].id, nodes[1].id, nodes[2].id];
         let mut tally = Tally::new(&nodes, 2);
-        let key = |size, load| Key {
+        let key = |size, load| SimulatedKey {
             name: b"k",
             size,
             load,

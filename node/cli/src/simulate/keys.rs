@@ -21,7 +21,7 @@ pub(super) enum SimulatedDistribution {
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Key<'a> {
+pub(super) struct SimulatedKey<'a> {
     /// Its name.
     pub(super) name: &'a [u8],
     /// Bytes of key and value.
@@ -97,9 +97,9 @@ impl SimulatedKeys {
 
     /// The key of this number, which is below [`Self::len`].
     #[must_use]
-    pub(super) fn key(&self, number: usize) -> Key<'_> {
+    pub(super) fn key(&self, number: usize) -> SimulatedKey<'_> {
         let begin = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        Key {
+        SimulatedKey {
             name: &self.names[begin..self.ends[number]],
             size: self.sizes[number],
             load: self.loads[number],
@@ -107,7 +107,7 @@ impl SimulatedKeys {
     }
 
     /// All keys.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Key<'_>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = SimulatedKey<'_>> {
         (0..self.len()).map(|number| self.key(number))
     }
 
@@ -122,7 +122,7 @@ impl SimulatedKeys {
         };
         let mut keys = self.clone();
         keys.loads[hottest] = 0.0;
-        let Key { name, size, load } = self.key(hottest);
+        let SimulatedKey { name, size, load } = self.key(hottest);
         for part in 0..parts {
             keys.push(
                 &[name, format!("#{part}").as_bytes()].concat(),

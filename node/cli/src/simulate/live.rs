@@ -3,7 +3,7 @@
 //! Each partition counts as a key, with its measured size and load. The planner of production
 //! continues from the table.
 
-use super::cluster::{Cluster, Event, EventError};
+use super::cluster::{EventError, SimulatedCluster, SimulatedEvent};
 use super::comparison::run;
 use super::figures::StrategyOutcome;
 use super::keys::SimulatedKeys;
@@ -20,9 +20,9 @@ use std::sync::Arc;
 pub(super) fn what_if(
     table: Table,
     loads: &Loads,
-    events: &[Event],
+    events: &[SimulatedEvent],
 ) -> Result<StrategyOutcome, EventError> {
-    let stages = Cluster::of(&table)?.stages(events)?;
+    let stages = SimulatedCluster::of(&table)?.stages(events)?;
     let copies = table
         .keyspaces
         .iter()

@@ -291,23 +291,23 @@ fn movements(
 
 #[cfg(test)]
 mod tests {
-    use super::super::cluster::{Cluster, Event};
+    use super::super::cluster::{SimulatedCluster, SimulatedEvent};
     use super::super::comparison::run;
     use super::super::keys::{SimulatedDistribution, SimulatedKeys};
-    use super::super::strategy::{Options, StrategyKind};
+    use super::super::strategy::{StrategyKind, StrategyOptions};
     use super::*;
 
     fn outcomes(nodes: usize, events: &[&str]) -> Vec<StrategyOutcome> {
         let keys = SimulatedKeys::drawn(2000, SimulatedDistribution::Uniform, 1);
-        let events: Vec<Event> = events
+        let events: Vec<SimulatedEvent> = events
             .iter()
             .map(|e| e.parse().expect("an event"))
             .collect();
-        let stages = Cluster::new(nodes, &[], &[])
+        let stages = SimulatedCluster::new(nodes, &[], &[])
             .and_then(|c| c.stages(&events))
             .expect("possible");
         let outcome = |kind: StrategyKind| {
-            let mut strategy = kind.strategy(&Options {
+            let mut strategy = kind.strategy(&StrategyOptions {
                 copies: 1,
                 partitions: 64,
                 seed: 1,

@@ -12,7 +12,7 @@ pub(super) use fixed::Fixed;
 use super::keys::SimulatedKeys;
 use doyen_placement::hash::Digest;
 use doyen_placement::id::MemberId;
-use doyen_placement::ring::{Spread, TOKENS_MAX};
+use doyen_placement::ring::{ArcSpread, TOKENS_MAX};
 use doyen_placement::table::Member;
 use doyen_placement::table::validate::REPLICAS_MAX;
 use std::fmt;
@@ -66,7 +66,7 @@ pub(super) struct UnknownStrategy(String);
 
 /// The options of all strategies.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Options<'a> {
+pub(super) struct StrategyOptions<'a> {
     /// Copies, the primary among them.
     pub(super) copies: usize,
     /// Partitions of fixed and of range: a power of two up to 16384.
@@ -113,8 +113,8 @@ impl StrategyKind {
 
     /// Creates the strategy, before it has seen any node.
     #[must_use]
-    pub(super) fn strategy(self, options: &Options<'_>) -> Box<dyn Strategy> {
-        let Options {
+    pub(super) fn strategy(self, options: &StrategyOptions<'_>) -> Box<dyn Strategy> {
+        let StrategyOptions {
             copies,
             partitions,
             seed,
@@ -127,7 +127,7 @@ impl StrategyKind {
             Self::Ring { tokens, random } => {
                 Box::new(ring::OnRing::new(tokens, random, copies, seed))
             }
-            Self::Range => Box::new(range::Ranges::new(partitions, copies, keys)),
+            Self::Range => Box::new(range::RangeStrategy::new(partitions, copies, keys)),
             Self::Rendezvous => Box::new(rendezvous::Rendezvous::new(copies)),
             Self::Jump => Box::new(jump::Jump::new(copies)),
         }
@@ -192,11 +192,11 @@ pub(super) fn mixed(seed: u64, number: u64) -> u64 {
 /// The nodes of a strategy that has an order for each key: a key takes the first nodes of its order
 /// that stand apart.
 #[derive(Debug)]
-struct Nodes(Spread);
+struct Nodes(ArcSpread);
 
 impl Nodes {
     fn new(nodes: &[Arc<Member>], copies: usize) -> Self {
-        Self(Spread::new(nodes, copies))
+        Self(ArcSpread::new(nodes, copies))
     }
 
     fn len(&self) -> usize {

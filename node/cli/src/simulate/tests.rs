@@ -1,10 +1,10 @@
 //! The simulator must show the known properties of each strategy.
 
-use super::cluster::{Cluster, Event};
+use super::cluster::{SimulatedCluster, SimulatedEvent};
 use super::comparison::run;
 use super::figures::StrategyOutcome;
 use super::keys::{SimulatedDistribution, SimulatedKeys};
-use super::strategy::{Options, Strategy, StrategyKind};
+use super::strategy::{Strategy, StrategyKind, StrategyOptions};
 use doyen_placement::MemberId;
 use std::collections::BTreeSet;
 
@@ -18,15 +18,15 @@ fn simulated(
     zones: &[&str],
     keys: &SimulatedKeys,
 ) -> StrategyOutcome {
-    let events: Vec<Event> = events
+    let events: Vec<SimulatedEvent> = events
         .iter()
         .map(|e| e.parse().expect("an event"))
         .collect();
     let zones: Vec<String> = zones.iter().map(|z| (*z).to_owned()).collect();
-    let stages = Cluster::new(nodes, &[], &zones)
+    let stages = SimulatedCluster::new(nodes, &[], &zones)
         .and_then(|c| c.stages(&events))
         .expect("possible");
-    let mut strategy = kind.strategy(&Options {
+    let mut strategy = kind.strategy(&StrategyOptions {
         copies,
         partitions: 1024,
         seed: 7,
@@ -110,11 +110,11 @@ fn all_but_modulo_move_hardly_more_than_the_least() {
 fn every_strategy_keeps_copies_on_different_nodes_and_zones() {
     let keys = SimulatedKeys::drawn(500, SimulatedDistribution::Zipf(0.99), 7);
     let zones: Vec<String> = ["a", "b", "c"].map(Into::into).to_vec();
-    let stages = Cluster::new(6, &[], &zones)
+    let stages = SimulatedCluster::new(6, &[], &zones)
         .and_then(|c| c.stages(&["+3".parse().expect("an event")]))
         .expect("possible");
     for kind in StrategyKind::ALL {
-        let mut strategy: Box<dyn Strategy> = kind.strategy(&Options {
+        let mut strategy: Box<dyn Strategy> = kind.strategy(&StrategyOptions {
             copies: 3,
             partitions: 64,
             seed: 7,

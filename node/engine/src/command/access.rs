@@ -143,7 +143,7 @@ impl<P> Description<P> {
     }
 
     /// The places of the channels that these arguments name, or of patterns of channels.
-    pub fn channel_places(&self, args: &dyn Arguments) -> std::ops::Range<usize> {
+    pub fn channel_indexes(&self, args: &dyn Arguments) -> std::ops::Range<usize> {
         match self.access {
             Access::Channel => 1..args.len().min(2),
             Access::Channels | Access::Patterns => 1..args.len(),

@@ -1,11 +1,11 @@
 //! Commands on integers of any width within a string.
 
 use super::{
-    Access, Arguments, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Rights, SYNTAX,
-    command, is,
+    Access, Arguments, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, Rights,
+    SYNTAX, command, is,
 };
 use crate::command::action::failed;
-use crate::command::operation::{Action, Footprint, Given};
+use crate::command::operation::{Action, Footprint, ValueSizes};
 use crate::command::procedure::{Inputs, Procedure, READS, WRITES, procedure};
 use crate::command::ranges::{BIT_OFFSET, BITS_MAX};
 use crate::store::change::KeyChange;
@@ -16,7 +16,7 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use bytes::{Buf, BufMut, Bytes};
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("bitfield", "3.2.0", -2, "bitmap", "write denyoom")
         .on(ONE_KEY, Access::Depends(of_bitfield), "bitmap")
         .about("Perform arbitrary bitfield integer operations on strings")
@@ -50,7 +50,7 @@ static BIT_FIELD: Procedure = procedure(43, "bit field", Kind::String, (0, 1))
     .costs(|inputs| match end_of(inputs) {
         0 => READS,
         end => Footprint {
-            given: Given::one(&inputs.bytes[0]),
+            given: ValueSizes::one(&inputs.bytes[0]),
             stores: end,
             ..WRITES
         },
@@ -259,7 +259,7 @@ fn end_of(inputs: &Inputs) -> usize {
 const TYPE: &str = "ERR Invalid bitfield type. Use something like i16 u8. Note that u64 is not \
     supported but i64 is.";
 
-fn bit_field(c: Call<'_>, read_only: bool) -> Parsed {
+fn bit_field(c: CommandCall<'_>, read_only: bool) -> Parsed {
     let (mut overflow, mut list, mut writes) = (Overflow::Wrap, Vec::new(), false);
     let mut i = 2;
     while i < c.args.len() {

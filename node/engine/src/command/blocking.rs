@@ -1,5 +1,5 @@
-//! Operations that a caller may wait with: they answer that they are blocked, and when they could go
-//! on at the latest. And those with which a caller keeps or gives back what it was given then.
+//! Operations that a caller may wait with: they answer that they are blocked, and when they could
+//! go on at the latest. And those with which a caller keeps or gives back what it was given then.
 //!
 //! The primary of the key executes such an operation again, once it is its turn and the key has
 //! changed (`crate::log::waiting`). What it may write then has no number by which a repeated

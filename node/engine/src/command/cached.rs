@@ -23,7 +23,7 @@
 
 use super::action::failed;
 use super::procedure::{Inputs, Procedure, WRITES, procedure, values};
-use crate::command::operation::{Action, Footprint, Given};
+use crate::command::operation::{Action, Footprint, ValueSizes};
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -65,7 +65,7 @@ pub type ClaimId = [u8; 16];
 
 /// How long an entry serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Times {
+pub struct CacheTimes {
     /// It is fresh for so long.
     pub fresh: Duration,
     /// Then it is served for this long, while a caller loads it again.
@@ -89,7 +89,7 @@ pub enum Freshness {
 
 /// An entry as a caller finds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct CacheLookup {
     /// How fresh it is.
     pub freshness: Freshness,
     /// The stored value; `None` if there is none.
@@ -98,7 +98,7 @@ pub struct Found {
 
 /// What came of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// The entry is fresh enough.
     Fresh,
     /// The caller is to load it, and to renew its claim until it has.
@@ -107,7 +107,7 @@ pub enum Verdict {
     Taken(Duration),
 }
 
-impl Found {
+impl CacheLookup {
     /// The bytes of the cached value. `None`: there is none. `Some(None)`: it is known that there
     /// is nothing to load.
     #[must_use]
@@ -122,7 +122,7 @@ impl Found {
     }
 }
 
-impl Found {
+impl CacheLookup {
     /// The id of the claim that the entry has.
     #[must_use]
     pub fn claim(&self) -> Option<ClaimId> {
@@ -136,7 +136,7 @@ impl Found {
 /// What a stored value is.
 enum Stored<'a> {
     Cached(Cached<'a>),
-    Claimed(Claim<'a>, Option<Cached<'a>>),
+    Claimed(LoadClaim<'a>, Option<Cached<'a>>),
     /// It was not written by a cache: it is fresh for ever.
     Other(&'a [u8]),
 }
@@ -154,7 +154,7 @@ struct Cached<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Claim<'a> {
+struct LoadClaim<'a> {
     until: i64,
     id: &'a [u8],
 }
@@ -201,7 +201,7 @@ impl<'a> Stored<'a> {
             };
             let (until, rest) = number(rest)?;
             let (id, before) = rest.split_at_checked(16)?;
-            let claim = Claim { until, id };
+            let claim = LoadClaim { until, id };
             if before.is_empty() {
                 return Some(Self::Claimed(claim, None));
             }
@@ -240,7 +240,7 @@ static READ: Procedure = procedure(96, "cache-read", Kind::String, (0, 0))
 pub(crate) static CLAIM: Procedure = procedure(97, "cache-claim", Kind::String, (3, 1))
     .costs(|inputs| Footprint {
         answers_value: true,
-        given: Given::one(&inputs.bytes[0]),
+        given: ValueSizes::one(&inputs.bytes[0]),
         stores: CLAIM_BYTES,
         ..WRITES
     })
@@ -356,7 +356,7 @@ fn store(inputs: &Inputs, entry: Option<&Entry>, cx: &RunContext) -> (Outcome, K
 /// this many milliseconds more, until the next caller loads. → `Int` 1 or 0
 static RELEASE: Procedure = procedure(99, "cache-release", Kind::String, (1, 1))
     .costs(|inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
+        given: ValueSizes::one(&inputs.bytes[0]),
         ..WRITES
     })
     .on_entry(|inputs, entry, cx| {
@@ -397,7 +397,7 @@ fn shown(freshness: Freshness, entry: &Entry) -> Vec<Outcome> {
     vec![Outcome::Int(state), Outcome::Int(left), value]
 }
 
-impl Found {
+impl CacheLookup {
     const ABSENT: Self = Self {
         freshness: Freshness::Absent,
         value: None,
@@ -435,16 +435,16 @@ impl Found {
 
     /// What [`claim_for`] answered; `None` if it is another outcome.
     #[must_use]
-    pub fn of_claim(outcome: Outcome) -> Option<(Verdict, Self)> {
+    pub fn of_claim(outcome: Outcome) -> Option<(ClaimVerdict, Self)> {
         let Outcome::Many(mut all) = outcome else {
             return None;
         };
         let rest = (all.len() >= 2).then(|| all.split_off(2))?;
         let verdict = match all[..] {
-            [Outcome::Int(0), _] => Verdict::Fresh,
-            [Outcome::Int(1), _] => Verdict::Claimed,
+            [Outcome::Int(0), _] => ClaimVerdict::Fresh,
+            [Outcome::Int(1), _] => ClaimVerdict::Claimed,
             [Outcome::Int(2), Outcome::Int(left)] => {
-                Verdict::Taken(Duration::from_millis(u64::try_from(left).ok()?))
+                ClaimVerdict::Taken(Duration::from_millis(u64::try_from(left).ok()?))
             }
             _ => return None,
         };
@@ -480,7 +480,12 @@ pub fn renew(id: ClaimId, lease: Duration) -> Action {
 /// Stores a value (`None`: there is nothing to load) with these tags ([`tags`]). With an id, only
 /// if the entry is claimed with it.
 #[must_use]
-pub fn store_as(id: Option<ClaimId>, times: Times, tags: Bytes, body: Option<Bytes>) -> Action {
+pub fn store_as(
+    id: Option<ClaimId>,
+    times: CacheTimes,
+    tags: Bytes,
+    body: Option<Bytes>,
+) -> Action {
     let numbers = [
         ms(times.fresh),
         ms(times.stale),
@@ -520,7 +525,7 @@ mod tests {
     use crate::store;
 
     const SECOND: Duration = Duration::from_secs(1);
-    const TIMES: Times = Times {
+    const TIMES: CacheTimes = CacheTimes {
         fresh: Duration::from_secs(10),
         stale: Duration::from_secs(20),
         kept: Duration::from_secs(30),
@@ -570,14 +575,14 @@ mod tests {
         }
 
         fn read(&mut self) -> (Freshness, Option<Option<Vec<u8>>>) {
-            let found = Found::of(self.run(&read())).expect("a reading");
+            let found = CacheLookup::of(self.run(&read())).expect("a reading");
             let body = found.body().map(|body| body.map(<[u8]>::to_vec));
             (found.freshness, body)
         }
 
-        fn claim(&mut self, id: ClaimId) -> Verdict {
+        fn claim(&mut self, id: ClaimId) -> ClaimVerdict {
             let outcome = self.run(&claim_for(id, SECOND * 5, Duration::ZERO));
-            Found::of_claim(outcome).expect("a verdict").0
+            CacheLookup::of_claim(outcome).expect("a verdict").0
         }
 
         fn store(&mut self, id: Option<ClaimId>, body: Option<&'static str>) -> bool {
@@ -591,16 +596,16 @@ mod tests {
     fn one_caller_loads_and_the_others_wait() {
         let mut key = Key::default();
         assert_eq!(key.read(), (Freshness::Absent, None));
-        assert_eq!(key.claim(ADA), Verdict::Claimed);
-        assert_eq!(key.at(1).claim(EVE), Verdict::Taken(SECOND * 4));
+        assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
+        assert_eq!(key.at(1).claim(EVE), ClaimVerdict::Taken(SECOND * 4));
         assert_eq!(key.read(), (Freshness::Absent, None));
         let renewed = key.at(3).run(&renew(ADA, SECOND * 5));
-        let verdict = Found::of_claim(renewed).map(|(verdict, _)| verdict);
-        assert_eq!(verdict, Some(Verdict::Claimed));
-        assert_eq!(key.at(7).claim(EVE), Verdict::Taken(SECOND));
+        let verdict = CacheLookup::of_claim(renewed).map(|(verdict, _)| verdict);
+        assert_eq!(verdict, Some(ClaimVerdict::Claimed));
+        assert_eq!(key.at(7).claim(EVE), ClaimVerdict::Taken(SECOND));
         assert!(!key.store(Some(EVE), Some("not hers")));
         assert!(key.store(Some(ADA), Some("a")));
-        assert_eq!(key.claim(EVE), Verdict::Fresh);
+        assert_eq!(key.claim(EVE), ClaimVerdict::Fresh);
         let found = (Freshness::Fresh(SECOND * 10), Some(Some(b"a".to_vec())));
         assert_eq!(key.read(), found);
         assert!(!key.store(Some(ADA), Some("again")), "the claim is used up");
@@ -609,13 +614,13 @@ mod tests {
     #[test]
     fn a_loader_that_ends_is_replaced_at_the_end_of_its_lease() {
         let mut key = Key::default();
-        assert_eq!(key.claim(ADA), Verdict::Claimed);
-        assert_eq!(key.at(5).claim(EVE), Verdict::Claimed);
+        assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
+        assert_eq!(key.at(5).claim(EVE), ClaimVerdict::Claimed);
         assert!(!key.store(Some(ADA), Some("late")));
         assert!(key.store(Some(EVE), Some("e")));
         // The same with a value that is there.
-        assert_eq!(key.at(16).claim(ADA), Verdict::Claimed);
-        assert_eq!(key.at(21).claim(EVE), Verdict::Claimed);
+        assert_eq!(key.at(16).claim(ADA), ClaimVerdict::Claimed);
+        assert_eq!(key.at(21).claim(EVE), ClaimVerdict::Claimed);
         assert!(!key.store(Some(ADA), Some("late")));
         assert_eq!(key.read(), (Freshness::Stale, Some(Some(b"e".to_vec()))));
     }
@@ -642,17 +647,17 @@ mod tests {
                 assert!(key.store(None, before));
                 key.at(11);
             }
-            assert_eq!(key.claim(ADA), Verdict::Claimed);
+            assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
             assert_eq!(key.run(&Action::Delete), Outcome::Int(1));
             assert!(!key.store(Some(ADA), Some("read before")));
             assert_eq!(key.read(), (Freshness::Absent, None));
         }
         // A write is newer than what a loader read.
-        assert_eq!(key.claim(ADA), Verdict::Claimed);
+        assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
         assert!(key.store(None, Some("written")));
         let renewed = key.run(&renew(ADA, SECOND));
-        let verdict = Found::of_claim(renewed).map(|(verdict, _)| verdict);
-        assert_eq!(verdict, Some(Verdict::Taken(Duration::ZERO)));
+        let verdict = CacheLookup::of_claim(renewed).map(|(verdict, _)| verdict);
+        assert_eq!(verdict, Some(ClaimVerdict::Taken(Duration::ZERO)));
         assert!(!key.store(Some(ADA), Some("read before")));
         assert_eq!(key.read().1, Some(Some(b"written".to_vec())));
     }
@@ -660,17 +665,17 @@ mod tests {
     #[test]
     fn a_claim_that_is_given_up_leaves_what_there_was() {
         let mut key = Key::default();
-        assert_eq!(key.claim(ADA), Verdict::Claimed);
+        assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
         assert_eq!(key.run(&release(EVE, SECOND)), Outcome::Int(0));
         assert_eq!(key.run(&release(ADA, SECOND)), Outcome::Int(1));
         assert!(key.entry.is_none());
         assert!(key.store(None, Some("old")));
         assert_eq!(key.at(40).read().0, Freshness::Kept);
-        assert_eq!(key.claim(ADA), Verdict::Claimed);
+        assert_eq!(key.claim(ADA), ClaimVerdict::Claimed);
         assert_eq!(key.run(&release(ADA, SECOND * 2)), Outcome::Int(1));
         assert_eq!(key.read().0, Freshness::Fresh(SECOND * 2));
-        assert_eq!(key.claim(EVE), Verdict::Fresh, "not again at once");
-        assert_eq!(key.at(42).claim(EVE), Verdict::Claimed);
+        assert_eq!(key.claim(EVE), ClaimVerdict::Fresh, "not again at once");
+        assert_eq!(key.at(42).claim(EVE), ClaimVerdict::Claimed);
         assert_eq!(key.at(60).read().0, Freshness::Absent, "its end stays");
     }
 
@@ -680,11 +685,11 @@ mod tests {
         assert!(key.store(None, Some("a")));
         let ahead = |key: &mut Key| {
             let outcome = key.run(&claim_for(ADA, SECOND * 5, SECOND * 3));
-            Found::of_claim(outcome).expect("a verdict").0
+            CacheLookup::of_claim(outcome).expect("a verdict").0
         };
-        assert_eq!(ahead(key.at(6)), Verdict::Fresh);
-        assert_eq!(ahead(key.at(7)), Verdict::Claimed);
-        assert_eq!(key.claim(EVE), Verdict::Fresh, "it serves meanwhile");
+        assert_eq!(ahead(key.at(6)), ClaimVerdict::Fresh);
+        assert_eq!(ahead(key.at(7)), ClaimVerdict::Claimed);
+        assert_eq!(key.claim(EVE), ClaimVerdict::Fresh, "it serves meanwhile");
         assert!(key.store(Some(ADA), Some("b")));
     }
 
@@ -694,7 +699,7 @@ mod tests {
         let mut key = Key::default();
         key.run(&Action::set(Bytes::from_static(b"plain")));
         assert_eq!(key.read().1, Some(Some(b"plain".to_vec())));
-        assert_eq!(key.claim(ADA), Verdict::Fresh);
+        assert_eq!(key.claim(ADA), ClaimVerdict::Fresh);
         let begun = prop_oneof![Just(0xE0_u8), Just(0xE1), any::<u8>()];
         let bytes = (begun, prop::collection::vec(any::<u8>(), 0..64));
         proptest!(|((first, rest) in bytes)| {

@@ -1,7 +1,7 @@
 //! A command as a caller gave it, and how its arguments are read.
 
 use super::error::{ErrorText, NOT_AN_INTEGER, wrong_arity, wrong_subcommand};
-use super::{Many, Parsed, Request, Shape};
+use super::{Many, Parsed, ParsedRequest, Shape};
 use crate::command::operation::{Action, Condition, Expiry};
 use crate::value::integer::integer;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Arguments for &[Bytes] {
 
 /// A command that was found in a table, with arguments whose number is already checked.
 #[derive(Clone, Copy)]
-pub struct Call<'a> {
+pub struct CommandCall<'a> {
     /// The command's name in the table.
     pub name: &'static str,
     /// Its arguments.
@@ -49,7 +49,7 @@ pub struct Call<'a> {
     pub unix_ms: u64,
 }
 
-impl<'a> Call<'a> {
+impl<'a> CommandCall<'a> {
     /// The container that the command is a subcommand of.
     #[must_use]
     pub fn container(self) -> Option<&'static str> {
@@ -116,7 +116,7 @@ impl<'a> Call<'a> {
 
     /// This operation on the key at this place.
     pub(super) fn of_key(self, at: usize, action: Action, shape: Shape) -> Parsed {
-        Ok(Request::One {
+        Ok(ParsedRequest::One {
             key: self.args.bytes(at),
             action,
             shape,
@@ -128,7 +128,7 @@ impl<'a> Call<'a> {
         if self.args.len() == 1 + many.step() {
             self.one(many.action(self.args, 1))
         } else {
-            Ok(Request::Many(many))
+            Ok(ParsedRequest::Many(many))
         }
     }
 

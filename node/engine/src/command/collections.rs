@@ -1,13 +1,13 @@
 //! What commands on collections of several types have in common: procedures on fields, and how
 //! arguments are read.
 
-use super::{Call, ErrorText, Parsed, SYNTAX, Shape, is};
+use super::{CommandCall, ErrorText, Parsed, SYNTAX, Shape, is};
 use crate::command::glob;
 use crate::command::operation::{Action, Footprint, stores};
 use crate::command::procedure::{Inputs, Procedure, count};
-use crate::store::Table;
+use crate::store::RowTable;
 use crate::store::budget::Budget;
-use crate::store::collection::{self, Edit, View};
+use crate::store::collection::{self, CollectionView, Edit};
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::items::packed;
@@ -32,11 +32,11 @@ const NEIGHBOURS: usize = 16;
 const ROWS_LOOKED: usize = 4_000;
 
 /// What a procedure on fields answers and changes.
-pub(super) type Done<'a> = (Option<Outcome>, Edit<'a>);
+pub(super) type CollectionDone<'a> = (Option<Outcome>, Edit<'a>);
 
-pub(super) const TOO_LARGE: Done<'static> = failed(Failure::TooLarge);
+pub(super) const TOO_LARGE: CollectionDone<'static> = failed(Failure::TooLarge);
 
-pub(super) const fn failed(failure: Failure) -> Done<'static> {
+pub(super) const fn failed(failure: Failure) -> CollectionDone<'static> {
     (Some(Outcome::Failed(failure)), Edit::None)
 }
 
@@ -46,12 +46,20 @@ pub(super) fn writes(inputs: &Inputs) -> Footprint {
 }
 
 /// How many fields there are. → `Int`
-pub(super) fn length<'a>(_: &'a Inputs, view: View<'a>, _: &RunContext) -> Done<'a> {
+pub(super) fn length<'a>(
+    _: &'a Inputs,
+    view: CollectionView<'a>,
+    _: &RunContext,
+) -> CollectionDone<'a> {
     (Some(count(view.len())), Edit::None)
 }
 
 /// Whether there is a field. → `Int`
-pub(super) fn has<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Done<'a> {
+pub(super) fn has<'a>(
+    inputs: &'a Inputs,
+    view: CollectionView<'a>,
+    _: &RunContext,
+) -> CollectionDone<'a> {
     let found = view.get(&inputs.bytes[0]);
     (Some(Outcome::Int(i64::from(found.is_some()))), Edit::None)
 }
@@ -59,7 +67,11 @@ pub(super) fn has<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Don
 /// Random fields. The numbers: how many, with (1) or without their values, and the seed. A negative
 /// number of fields draws a field again and again; a number that is not negative, each field at
 /// most once. → `Many`, or `Nil`: the key is absent
-pub(super) fn random<'a>(inputs: &'a Inputs, view: View<'a>, cx: &RunContext) -> Done<'a> {
+pub(super) fn random<'a>(
+    inputs: &'a Inputs,
+    view: CollectionView<'a>,
+    cx: &RunContext,
+) -> CollectionDone<'a> {
     let [wanted, with_values, seed] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
     };
@@ -84,7 +96,7 @@ pub(super) fn random<'a>(inputs: &'a Inputs, view: View<'a>, cx: &RunContext) ->
 
 /// Draws fields as [`random`] says. False: one was not taken.
 pub(super) fn draw<'a>(
-    view: View<'a>,
+    view: CollectionView<'a>,
     wanted: i64,
     seed: i64,
     mut take: impl FnMut((&'a [u8], &'a [u8])) -> bool,
@@ -129,7 +141,11 @@ pub(super) fn draw<'a>(
 
 /// Fields from a place on that match a pattern. The numbers: the place, about how many, and with
 /// (1) or without their values. → `Keys`
-pub(super) fn scan<'a>(inputs: &'a Inputs, view: View<'a>, _: &RunContext) -> Done<'a> {
+pub(super) fn scan<'a>(
+    inputs: &'a Inputs,
+    view: CollectionView<'a>,
+    _: &RunContext,
+) -> CollectionDone<'a> {
     let [cursor, wanted, with_values] = inputs.numbers[..] else {
         return failed(Failure::NotAnInteger);
     };
@@ -222,7 +238,7 @@ impl Random {
     }
 
     /// A random row. `None`: none was found that is not overdue.
-    fn row<'a>(&mut self, table: &'a Table, clock: u64, budget: &Budget) -> Option<&'a Entry> {
+    fn row<'a>(&mut self, table: &'a RowTable, clock: u64, budget: &Budget) -> Option<&'a Entry> {
         let skipped = self.below(NEIGHBOURS.min(table.len()));
         let behind = table.rows_from(self.next());
         let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);
@@ -232,7 +248,7 @@ impl Random {
 }
 
 /// The arguments from this place on, in one run of bytes.
-pub(super) fn rest(c: Call<'_>, from: usize) -> Bytes {
+pub(super) fn rest(c: CommandCall<'_>, from: usize) -> Bytes {
     packed(c.args_from(from))
 }
 
@@ -247,7 +263,7 @@ pub(super) fn seed() -> i64 {
 }
 
 /// How many fields the second argument of a command that draws them wants.
-pub(super) fn wanted(c: Call<'_>) -> Result<i64, ErrorText> {
+pub(super) fn wanted(c: CommandCall<'_>) -> Result<i64, ErrorText> {
     match c.number(2)? {
         i64::MIN => Err(
             "ERR value is out of range, value must between -9223372036854775807 and \
@@ -261,7 +277,7 @@ pub(super) fn wanted(c: Call<'_>) -> Result<i64, ErrorText> {
 /// A call of a procedure that scans fields. They are answered with their values, if there is an
 /// option that says not to, and it is not given.
 pub(super) fn scanning(
-    c: Call<'_>,
+    c: CommandCall<'_>,
     procedure: &'static Procedure,
     no_values: Option<&str>,
 ) -> Parsed {

@@ -1,8 +1,10 @@
 //! Commands on strings that do something only if the value is, or is not, a given one.
 
-use super::{Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, command, is};
+use super::{
+    Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, SYNTAX, command, is,
+};
 use crate::command::action::set;
-use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
+use crate::command::operation::{Action, Condition, Expiry, Footprint, ValueSizes};
 use crate::command::procedure::{Procedure, WRITES, procedure, values};
 use crate::store::budget::Budget;
 use crate::store::change::KeyChange;
@@ -12,7 +14,7 @@ use crate::value::outcome::{Outcome, Value};
 use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("delex", "8.4.0", -2, "string", "write fast")
         .on(ONE_KEY, Access::BOTH, "string")
         .about("Conditionally remove a key, by a comparison with its value or with its digest")
@@ -63,7 +65,7 @@ static SET_IF: Procedure = procedure(44, "set if", Kind::String, (4, 2))
 /// Deletes a key if its value compares so with a given one. → `Int` 1 or 0
 static DELETE_IF: Procedure = procedure(45, "delete if", Kind::String, (1, 1))
     .costs(|inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
+        given: ValueSizes::one(&inputs.bytes[0]),
         ..WRITES
     })
     .told_as("del")
@@ -123,7 +125,7 @@ impl Comparison {
     ///
     /// # Errors
     /// It should be a digest, and is none.
-    fn other(self, c: Call<'_>, at: usize) -> Result<Bytes, ErrorText> {
+    fn other(self, c: CommandCall<'_>, at: usize) -> Result<Bytes, ErrorText> {
         let other = c.args.bytes(at);
         let is_digest = other.len() == 16 && other.iter().all(u8::is_ascii_hexdigit);
         if matches!(self, Self::EqualDigest | Self::DifferentDigest) && !is_digest {
@@ -137,7 +139,7 @@ impl Comparison {
     /// A `SET` of the value at the second place, with this condition.
     pub(super) fn set(
         self,
-        c: Call<'_>,
+        c: CommandCall<'_>,
         other: usize,
         expiry: Expiry,
         get: bool,
@@ -170,7 +172,7 @@ fn digest(value: &[u8], budget: &Budget) -> String {
     format!("{:016x}", xxh3_64(value))
 }
 
-fn delete(c: Call<'_>) -> Parsed {
+fn delete(c: CommandCall<'_>) -> Parsed {
     match c.args.len() {
         2 => c.one(Action::Delete),
         4 => match Comparison::of_option(c.args.get(2)) {
@@ -181,7 +183,7 @@ fn delete(c: Call<'_>) -> Parsed {
     }
 }
 
-fn delete_if(c: Call<'_>, comparison: Comparison, at: usize) -> Parsed {
+fn delete_if(c: CommandCall<'_>, comparison: Comparison, at: usize) -> Parsed {
     let other = comparison.other(c, at)?;
     c.one(Action::call(
         &DELETE_IF,

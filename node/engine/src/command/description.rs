@@ -1,7 +1,7 @@
 //! What is said of a command in one place: the row in the file of its family.
 
 use super::access::Access;
-use super::call::{self, Arguments, Call};
+use super::call::{self, Arguments, CommandCall};
 use super::error::ErrorText;
 use super::many::Many;
 use super::operation::Action;
@@ -11,20 +11,20 @@ use bytes::Bytes;
 
 /// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
 /// first is 0, see [`counted_keys`].
-pub type KeyPlaces = (i64, i64, i64);
+pub type KeyIndexes = (i64, i64, i64);
 /// No argument is a key.
-pub const NO_KEYS: KeyPlaces = (0, 0, 0);
+pub const NO_KEYS: KeyIndexes = (0, 0, 0);
 /// The first argument is the only key.
-pub const ONE_KEY: KeyPlaces = (1, 1, 1);
+pub const ONE_KEY: KeyIndexes = (1, 1, 1);
 /// All arguments are keys.
-pub const ALL_KEYS: KeyPlaces = (1, -1, 1);
+pub const ALL_KEYS: KeyIndexes = (1, -1, 1);
 /// The argument at this place says how many keys follow, each `step` places after the one before.
 #[must_use]
-pub const fn counted_keys(at: i64, step: i64) -> KeyPlaces {
+pub const fn counted_keys(at: i64, step: i64) -> KeyIndexes {
     (0, at, step)
 }
 /// The first argument after a subcommand is the only key.
-pub(super) const KEY_OF_SUBCOMMAND: KeyPlaces = (2, 2, 1);
+pub(super) const KEY_OF_SUBCOMMAND: KeyIndexes = (2, 2, 1);
 
 /// Everything that is to be said of one command. `P` is what makes a request of its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +38,7 @@ pub struct Description<P> {
     /// What `COMMAND` says of it, in words.
     pub(super) flags: &'static str,
     /// Where its keys are.
-    pub keys: KeyPlaces,
+    pub keys: KeyIndexes,
     /// What it does with the keys and channels that its arguments name.
     pub access: Access,
     /// Its group in the documentation.
@@ -78,7 +78,7 @@ pub const fn command(
 impl<P> Description<P> {
     /// The same with keys, what it does with them, and categories, in words.
     #[must_use]
-    pub const fn on(mut self, keys: KeyPlaces, access: Access, categories: &'static str) -> Self {
+    pub const fn on(mut self, keys: KeyIndexes, access: Access, categories: &'static str) -> Self {
         (self.keys, self.access, self.categories) = (keys, access, categories);
         self
     }
@@ -125,7 +125,10 @@ impl<P> Description<P> {
     }
 
     /// Which of these arguments are keys, the command's name being the first.
-    pub fn key_places(&self, args: &dyn Arguments) -> impl Iterator<Item = usize> + Clone + use<P> {
+    pub fn key_indexes(
+        &self,
+        args: &dyn Arguments,
+    ) -> impl Iterator<Item = usize> + Clone + use<P> {
         places(self.keys, args)
     }
 
@@ -154,7 +157,7 @@ pub(super) fn words(text: &'static str) -> impl Iterator<Item = &'static str> {
 
 /// The places of keys among arguments, the command's name being the first.
 pub(super) fn places(
-    (first, last, step): KeyPlaces,
+    (first, last, step): KeyIndexes,
     args: &dyn Arguments,
 ) -> impl Iterator<Item = usize> + Clone + use<> {
     let (words, args) = (args, args.len());
@@ -182,14 +185,14 @@ pub(super) fn places(
     places.step_by(step)
 }
 
-impl Description<Parse> {
+impl Description<ParseFn> {
     /// Parses arguments whose number is already checked. `unix_ms` is the wall time, only to check
     /// whether a time to live overflows.
     ///
     /// # Errors
     /// Redis's texts.
     pub fn request(&self, args: &dyn Arguments, unix_ms: u64) -> Parsed {
-        (self.parse)(Call {
+        (self.parse)(CommandCall {
             name: self.name,
             args,
             unix_ms,
@@ -199,7 +202,7 @@ impl Description<Parse> {
 
 /// What a command on data asks for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Request {
+pub enum ParsedRequest {
     /// An operation on one key, or on several of one partition.
     One {
         /// The key, or the first of them.
@@ -214,14 +217,14 @@ pub enum Request {
 }
 
 /// What a description makes of a command's arguments: a request, or the text of an error.
-pub type Parsed = Result<Request, ErrorText>;
+pub type Parsed = Result<ParsedRequest, ErrorText>;
 /// How a description does that.
-pub type Parse = fn(Call<'_>) -> Parsed;
+pub type ParseFn = fn(CommandCall<'_>) -> Parsed;
 
 /// A container without a subcommand does nothing.
 ///
 /// # Errors
 /// Always.
-pub fn container<R>(call: Call<'_>) -> Result<R, ErrorText> {
+pub fn container<R>(call: CommandCall<'_>) -> Result<R, ErrorText> {
     call.refused()
 }

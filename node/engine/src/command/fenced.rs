@@ -8,7 +8,7 @@
 
 use super::action::{failed, set};
 use super::procedure::{Inputs, Procedure, WRITES, procedure};
-use crate::command::operation::{Action, Condition, Expiry, Footprint, Given};
+use crate::command::operation::{Action, Condition, Expiry, Footprint, ValueSizes};
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -27,7 +27,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[&SET];
 /// higher token was seen
 static SET: Procedure = procedure(100, "fenced-set", Kind::String, (3, 1))
     .costs(|inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
+        given: ValueSizes::one(&inputs.bytes[0]),
         stores: HEAD + inputs.bytes[0].len(),
         ..WRITES
     })

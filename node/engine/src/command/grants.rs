@@ -188,11 +188,11 @@ impl KeyGrants {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
     name: Box<[u8]>,
-    selectors: Vec<Selector>,
+    selectors: Vec<GrantSelector>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Selector {
+struct GrantSelector {
     all_commands: bool,
     /// Commands that are allowed, or if all are, those that are not. Sorted.
     commands: Vec<Box<[u8]>>,
@@ -202,7 +202,7 @@ struct Selector {
 
 /// A command of a script that its caller may not run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GrantRefusal {
     /// The caller's name.
     pub user: Box<[u8]>,
     /// What the caller lacks.
@@ -215,7 +215,7 @@ pub struct Refusal {
 pub const OBJECT_BYTES_MAX: usize = 1 << 10;
 
 #[cfg(feature = "scripts")]
-impl Refusal {
+impl GrantRefusal {
     pub(crate) fn new(user: &[u8], lacks: Lacks, object: &[u8]) -> Self {
         Self {
             user: user.into(),
@@ -244,7 +244,7 @@ impl Grants {
         let name = lines.next().unwrap_or_default().into();
         Self {
             name,
-            selectors: lines.filter_map(Selector::parse).collect(),
+            selectors: lines.filter_map(GrantSelector::parse).collect(),
         }
     }
 
@@ -276,7 +276,7 @@ impl Grants {
     }
 }
 
-impl Selector {
+impl GrantSelector {
     fn parse(line: &[u8]) -> Option<Self> {
         let (mut keys, mut channels) = (Vec::new(), Vec::new());
         let mut words = line.split(|byte| *byte == b' ');

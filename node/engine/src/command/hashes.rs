@@ -7,13 +7,13 @@ use super::collections::{
 };
 use super::reply::{NOT_FINITE, Words};
 use super::{
-    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, Part, SYNTAX, Shape, command, is,
-    wrong_arity,
+    Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, Part, SYNTAX, Shape,
+    command, is, wrong_arity,
 };
 use crate::command::action::field_deadline;
 use crate::command::operation::{Action, Expiry, Footprint};
 use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, values};
-use crate::store::collection::{self, Edit, Timing, View};
+use crate::store::collection::{self, CollectionView, Edit, FieldDeadline};
 use crate::store::run_context::RunContext;
 use crate::value::deadline;
 use crate::value::extended::Extended;
@@ -24,7 +24,7 @@ use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("hdel", "2.0.0", -3, "hash", "write fast")
         .on(ONE_KEY, Access::WRITE, "hash")
         .about("Delete one or more hash fields")
@@ -235,7 +235,7 @@ static SET: Procedure = procedure(13, "hash set", Kind::Hash, (1, 1))
         if inputs.numbers[0] == 1 && hash.get(first).is_some() {
             return (None, Edit::None);
         }
-        (None, Edit::Set(given, Timing::Never))
+        (None, Edit::Set(given, FieldDeadline::Never))
     });
 
 /// Deletes fields. → `Int`, how many there were
@@ -386,7 +386,8 @@ static PERSIST: Procedure = procedure(22, "hash persist", Kind::Hash, (0, 1))
         (Some(Outcome::Many(outcomes)), Edit::Date(fields.collect()))
     });
 
-/// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). → `Many`
+/// The values of several fields, which get a deadline as two numbers say (see `expiry_of`). →
+/// `Many`
 static GET_AND_DATE: Procedure = procedure(23, "hash get and date", Kind::Hash, (2, 1))
     .costs(|inputs| Footprint {
         answers_value: true,
@@ -425,9 +426,9 @@ static SET_AND_DATE: Procedure = procedure(24, "hash set and date", Kind::Hash, 
         }
         let expiry = expiry_of(inputs);
         let edit = match field_deadline(expiry, cx) {
-            _ if expiry == Expiry::Keep => Edit::Set(given, Timing::Keep),
-            Some(0) => Edit::Set(given, Timing::Never),
-            Some(at) => Edit::Set(given, Timing::At(at)),
+            _ if expiry == Expiry::Keep => Edit::Set(given, FieldDeadline::Keep),
+            Some(0) => Edit::Set(given, FieldDeadline::Never),
+            Some(at) => Edit::Set(given, FieldDeadline::At(at)),
             // They were written and expired at once.
             None => Edit::Delete(given.map(|(field, _)| field).collect()),
         };
@@ -470,7 +471,7 @@ fn value(found: Option<&[u8]>) -> Outcome {
 }
 
 /// The values of these fields. `None`: together they are too large.
-fn values_of(hash: View<'_>, fields: &[u8], cx: &RunContext) -> Option<Vec<Outcome>> {
+fn values_of(hash: CollectionView<'_>, fields: &[u8], cx: &RunContext) -> Option<Vec<Outcome>> {
     let mut bytes = 0;
     let most = collection::answer_max(cx);
     Items(fields)
@@ -491,7 +492,7 @@ fn pairs(inputs: &Inputs) -> Pairs<'_> {
     Pairs::of(&inputs.bytes[0], true)
 }
 
-fn set(c: Call<'_>, only_absent: bool) -> Result<Action, ErrorText> {
+fn set(c: CommandCall<'_>, only_absent: bool) -> Result<Action, ErrorText> {
     if !c.args.len().is_multiple_of(2) {
         return Err(wrong_arity(c.name));
     }
@@ -499,7 +500,7 @@ fn set(c: Call<'_>, only_absent: bool) -> Result<Action, ErrorText> {
     Ok(Action::call(&SET, &[flag], [rest(c, 2)]))
 }
 
-fn add_float(c: Call<'_>) -> Parsed {
+fn add_float(c: CommandCall<'_>) -> Parsed {
     let text = c.args.get(3);
     let by = Extended::parse(text).ok_or(super::NOT_A_FLOAT)?;
     if !by.is_finite() {
@@ -509,7 +510,7 @@ fn add_float(c: Call<'_>) -> Parsed {
     c.shaped(Action::call(&ADD_FLOAT, &[], inputs), WORDED_FLOAT)
 }
 
-fn draw(c: Call<'_>) -> Parsed {
+fn draw(c: CommandCall<'_>) -> Parsed {
     if c.args.len() == 2 {
         return c.shaped(drawing(&RANDOM, 1, false), Shape::First);
     }
@@ -526,7 +527,7 @@ fn draw(c: Call<'_>) -> Parsed {
     c.shaped(drawing(&RANDOM, wanted, values), shape)
 }
 
-fn get_and_delete(c: Call<'_>) -> Parsed {
+fn get_and_delete(c: CommandCall<'_>) -> Parsed {
     let fields = fields(c, 2, COUNT_ERROR)?;
     c.one(Action::call(&GET_AND_DELETE, &[], [fields]))
 }
@@ -534,7 +535,7 @@ fn get_and_delete(c: Call<'_>) -> Parsed {
 const COUNT_ERROR: &str = "ERR Number of fields must be a positive integer";
 
 /// The fields behind FIELDS and their number, which are the last arguments.
-fn fields(c: Call<'_>, at: usize, no_count: &'static str) -> Result<Bytes, ErrorText> {
+fn fields(c: CommandCall<'_>, at: usize, no_count: &'static str) -> Result<Bytes, ErrorText> {
     if !is(c.args.get(at), "FIELDS") {
         return Err("ERR Mandatory argument FIELDS is missing or not at the right position".into());
     }
@@ -551,7 +552,7 @@ fn fields(c: Call<'_>, at: usize, no_count: &'static str) -> Result<Bytes, Error
 const LATEST_MS: i64 = (1 << 46) - 1;
 
 /// A time in this unit.
-fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
+fn time_of(c: CommandCall<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
     let number = c.number(at)?;
     if number < 0 {
         return Err("ERR invalid expire time, must be >= 0".into());
@@ -559,7 +560,7 @@ fn time_of(c: Call<'_>, unit: Unit, at: usize) -> Result<Expiry, ErrorText> {
     c.deadline_before(unit, number, LATEST_MS)
 }
 
-fn expire(c: Call<'_>, unit: Unit) -> Parsed {
+fn expire(c: CommandCall<'_>, unit: Unit) -> Parsed {
     let [kind, ms] = time_of(c, unit, 2)?.numbers();
     let conditions = [("NX", NX), ("XX", XX), ("GT", GT), ("LT", LT)];
     let mut conditions = conditions.into_iter();
@@ -571,12 +572,12 @@ fn expire(c: Call<'_>, unit: Unit) -> Parsed {
     c.one(Action::call(&EXPIRE, &[kind, ms, condition], [fields]))
 }
 
-fn time(c: Call<'_>, wall: bool, unit: i64) -> Parsed {
+fn time(c: CommandCall<'_>, wall: bool, unit: i64) -> Parsed {
     let fields = fields(c, 2, COUNT_ERROR)?;
     c.one(Action::call(&TIME, &[i64::from(wall), unit], [fields]))
 }
 
-fn get_and_date(c: Call<'_>) -> Parsed {
+fn get_and_date(c: CommandCall<'_>) -> Parsed {
     let option = c.args.get(2);
     let (expiry, at) = match Unit::of_option(option) {
         Some(unit) => (time_of(c, unit, 3)?, 4),
@@ -587,7 +588,7 @@ fn get_and_date(c: Call<'_>) -> Parsed {
     c.one(Action::call(&GET_AND_DATE, &expiry.numbers(), [fields]))
 }
 
-fn set_and_date(c: Call<'_>) -> Parsed {
+fn set_and_date(c: CommandCall<'_>) -> Parsed {
     let (mut condition, mut expiry, mut at) = (0, None, 2);
     while at < c.args.len() {
         let option = c.args.get(at);

@@ -2,8 +2,8 @@
 
 use super::call::Unit;
 use super::{
-    Access, Call, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, Parse, Parsed, SYNTAX, Shape,
-    command, is,
+    Access, CommandCall, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, ParseFn, Parsed, SYNTAX,
+    Shape, command, is,
 };
 use crate::command::action::{failed, set};
 use crate::command::operation::{Action, Condition, Expiry, Footprint};
@@ -17,7 +17,7 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
-pub(super) const ROWS: &[Description<Parse>] = &[command(
+pub(super) const ROWS: &[Description<ParseFn>] = &[command(
     "increx",
     "8.8.0",
     -2,
@@ -128,7 +128,7 @@ fn written(
 
 /// What the options name: the places of their arguments.
 #[derive(Default)]
-struct Options {
+struct IncreaseOptions {
     by: Option<(bool, usize)>,
     lower: Option<usize>,
     upper: Option<usize>,
@@ -138,8 +138,8 @@ struct Options {
     only_new: bool,
 }
 
-fn options(c: Call<'_>) -> Result<Options, ErrorText> {
-    let (args, mut all) = (c.args, Options::default());
+fn options(c: CommandCall<'_>) -> Result<IncreaseOptions, ErrorText> {
+    let (args, mut all) = (c.args, IncreaseOptions::default());
     let mut i = 2;
     while i < args.len() {
         let (arg, next) = (args.get(i), i + 1);
@@ -175,7 +175,7 @@ fn options(c: Call<'_>) -> Result<Options, ErrorText> {
     Ok(all)
 }
 
-fn increase(c: Call<'_>) -> Parsed {
+fn increase(c: CommandCall<'_>) -> Parsed {
     let all = options(c)?;
     let expiry = match all.deadline {
         Some((unit, at)) => c.positive_deadline(unit, at)?,
@@ -235,7 +235,7 @@ impl Action {
 #[cfg(test)]
 mod tests {
     use crate::command::action::apply;
-    use crate::command::{Arguments, COMMANDS, Request};
+    use crate::command::{Arguments, COMMANDS, ParsedRequest};
     use crate::store::FoundKey;
     use crate::store::change::KeyChange;
     use crate::store::run_context::RunContext;
@@ -261,7 +261,7 @@ mod tests {
             .find(args)
             .and_then(|spec| spec.request(args, cx().unix_ms));
         let action = match request {
-            Ok(Request::One { action, .. }) => action,
+            Ok(ParsedRequest::One { action, .. }) => action,
             Ok(other) => panic!("{line}: {other:?}"),
             Err(why) => return (why.0.into_owned(), None),
         };

@@ -3,12 +3,12 @@
 use super::call::Unit;
 use super::description::KEY_OF_SUBCOMMAND;
 use super::{
-    ALL_KEYS, Access, Call, Description, ErrorText, Many, ONE_KEY, Parse, Parsed, SYNTAX, Shape,
-    command, container, is,
+    ALL_KEYS, Access, CommandCall, Description, ErrorText, Many, ONE_KEY, ParseFn, Parsed, SYNTAX,
+    Shape, command, container, is,
 };
 use crate::command::operation::{Action, ExpireCondition};
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("del", "1.0.0", -2, "generic", "write")
         .on(ALL_KEYS, Access::WRITE, "keyspace")
         .about("Delete a key")
@@ -96,17 +96,17 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         .parse(|c| c.each(Many::Delete)),
 ];
 
-fn object(c: Call<'_>, action: Action, shape: Shape) -> Parsed {
+fn object(c: CommandCall<'_>, action: Action, shape: Shape) -> Parsed {
     c.of_key(2, action, shape)
 }
 
-fn expire(c: Call<'_>, unit: Unit) -> Parsed {
+fn expire(c: CommandCall<'_>, unit: Unit) -> Parsed {
     let condition = expire_condition(c)?;
     let expiry = c.deadline(unit, 2)?;
     c.one(Action::Expire { expiry, condition })
 }
 
-fn expire_condition(c: Call<'_>) -> Result<ExpireCondition, ErrorText> {
+fn expire_condition(c: CommandCall<'_>) -> Result<ExpireCondition, ErrorText> {
     let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
     for arg in c.args_from(3) {
         match arg.to_ascii_uppercase().as_slice() {
@@ -138,7 +138,7 @@ fn expire_condition(c: Call<'_>) -> Result<ExpireCondition, ErrorText> {
     })
 }
 
-fn memory_usage(c: Call<'_>) -> Parsed {
+fn memory_usage(c: CommandCall<'_>) -> Parsed {
     let args = c.args;
     // Strings have no elements to sample.
     match args.len() {

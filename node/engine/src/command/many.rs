@@ -1,6 +1,6 @@
 //! Commands on several keys: the same operation on each. Each key's operation is atomic by itself.
 
-use super::{Arguments, Reply, Shape};
+use super::{Arguments, CommandReply, Shape};
 use crate::command::operation::Action;
 use crate::value::outcome::{Failure, Outcome};
 
@@ -79,7 +79,7 @@ impl Join {
     /// The reply of parts that had these outcomes, in the order of their keys. If a part failed,
     /// the first failure is the reply.
     #[must_use]
-    pub fn reply(self, outcomes: impl IntoIterator<Item = Outcome>) -> Reply {
+    pub fn reply(self, outcomes: impl IntoIterator<Item = Outcome>) -> CommandReply {
         let (mut values, mut sum) = (Vec::new(), 0_i64);
         for outcome in outcomes {
             match (self, self.of_part(outcome)) {
@@ -92,9 +92,9 @@ impl Join {
             }
         }
         match self {
-            Self::Values => Reply::Array(values),
-            Self::Sum | Self::Deleted => Reply::Int(sum),
-            Self::Written => Reply::OK,
+            Self::Values => CommandReply::Array(values),
+            Self::Sum | Self::Deleted => CommandReply::Int(sum),
+            Self::Written => CommandReply::OK,
         }
     }
 }
@@ -122,18 +122,18 @@ mod tests {
         let ints = || [Outcome::Int(1), Outcome::Int(0), Outcome::Int(1)];
         assert_eq!(
             Many::Get.join().reply([value(), Outcome::Nil]),
-            Reply::Array(vec![Reply::Bulk(b"v"[..].into()), Reply::Nil])
+            CommandReply::Array(vec![CommandReply::Bulk(b"v"[..].into()), CommandReply::Nil])
         );
         let hash = || Outcome::Failed(Failure::WrongType);
         assert_eq!(
             Many::Get.join().reply([hash(), value()]),
-            Reply::Array(vec![Reply::Nil, Reply::Bulk(b"v"[..].into())])
+            CommandReply::Array(vec![CommandReply::Nil, CommandReply::Bulk(b"v"[..].into())])
         );
-        assert_eq!(Many::Delete.join().reply(ints()), Reply::Int(2));
-        assert_eq!(Many::Exists.join().reply(ints()), Reply::Int(2));
+        assert_eq!(Many::Delete.join().reply(ints()), CommandReply::Int(2));
+        assert_eq!(Many::Exists.join().reply(ints()), CommandReply::Int(2));
         assert_eq!(
             Many::Set.join().reply([Outcome::Ok, Outcome::Ok]),
-            Reply::OK
+            CommandReply::OK
         );
         for many in [Many::Get, Many::Set, Many::Delete, Many::Touch] {
             let failed = Outcome::Failed(Failure::OutOfMemory);

@@ -7,7 +7,7 @@ use crate::value::extended::Extended;
 pub use crate::value::kind::Kind;
 pub use crate::value::outcome::{Failure, Outcome, Value};
 #[doc(hidden)]
-pub use crate::value::types::Events;
+pub use crate::value::types::TypeEvents;
 use bytes::Bytes;
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 
@@ -19,7 +19,7 @@ pub enum Work {
     /// An operation on a whole partition.
     Partition(PartitionOperation),
     /// Operations on keys of one partition, which are executed together.
-    Transaction(Transaction),
+    Transaction(OperationBatch),
     /// A script on keys of one partition.
     Script(ScriptCall),
 }
@@ -42,8 +42,8 @@ impl From<ScriptCall> for Work {
     }
 }
 
-impl From<Transaction> for Work {
-    fn from(transaction: Transaction) -> Self {
+impl From<OperationBatch> for Work {
+    fn from(transaction: OperationBatch) -> Self {
         Self::Transaction(transaction)
     }
 }
@@ -62,10 +62,10 @@ impl Work {
 
     /// The values that its caller gives.
     #[must_use]
-    pub fn given(&self) -> Given {
+    pub fn given(&self) -> ValueSizes {
         match self {
             Self::Key(op) => op.action.footprint().given,
-            Self::Partition(_) => Given::NOTHING,
+            Self::Partition(_) => ValueSizes::NOTHING,
             Self::Transaction(transaction) => transaction.given(),
             Self::Script(call) => call.given(),
         }
@@ -95,7 +95,7 @@ impl Work {
         };
         one.into_iter()
             .flat_map(|op| op.action.keys((op.map, &op.key)))
-            .chain(many.into_iter().flat_map(Transaction::keys))
+            .chain(many.into_iter().flat_map(OperationBatch::keys))
             .chain(script.into_iter().flat_map(ScriptCall::keys))
     }
 
@@ -151,23 +151,23 @@ pub const TRANSACTION_STEPS_MAX: usize = 10_000;
 /// Operations on keys of one partition. They are executed one after the other with nothing in
 /// between, and all of them or none.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Transaction {
+pub struct OperationBatch {
     /// The keyspace of all keys.
     pub keyspace: KeyspaceId,
     /// If one of these keys has changed since, nothing is executed. → `Nil`
     pub watched: Vec<Watched>,
     /// The operations, [`TRANSACTION_STEPS_MAX`] at most. → `Many`, an outcome for each. One that
     /// fails for what its key holds changes nothing, and the others are executed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<OperationStep>,
 }
 
-impl Transaction {
+impl OperationBatch {
     /// Whether it may be executed in this keyspace: it has operations, and not too many keys.
     pub(crate) fn is_sound(&self, keyspace: KeyspaceId) -> bool {
         let most = self.steps.len().max(self.watched.len());
-        let here = |step: &Step| match step {
-            Step::Key { .. } => true,
-            Step::Script(call) => call.keyspace == keyspace,
+        let here = |step: &OperationStep| match step {
+            OperationStep::Key { .. } => true,
+            OperationStep::Script(call) => call.keyspace == keyspace,
         };
         self.keyspace == keyspace
             && !self.steps.is_empty()
@@ -179,8 +179,8 @@ impl Transaction {
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.steps.iter().any(|step| match step {
-            Step::Key { action, .. } => action.is_write(),
-            Step::Script(call) => !call.read_only,
+            OperationStep::Key { action, .. } => action.is_write(),
+            OperationStep::Script(call) => !call.read_only,
         })
     }
 
@@ -188,19 +188,19 @@ impl Transaction {
     #[must_use]
     pub fn answers_value(&self) -> bool {
         self.steps.iter().any(|step| match step {
-            Step::Key { action, .. } => action.footprint().answers_value,
-            Step::Script(_) => true,
+            OperationStep::Key { action, .. } => action.footprint().answers_value,
+            OperationStep::Script(_) => true,
         })
     }
 
     /// The values that its caller gives.
     #[must_use]
-    pub fn given(&self) -> Given {
+    pub fn given(&self) -> ValueSizes {
         let steps = self.steps.iter().map(|step| match step {
-            Step::Key { action, .. } => action.footprint().given,
-            Step::Script(call) => call.given(),
+            OperationStep::Key { action, .. } => action.footprint().given,
+            OperationStep::Script(call) => call.given(),
         });
-        steps.fold(Given::NOTHING, Given::and)
+        steps.fold(ValueSizes::NOTHING, ValueSizes::and)
     }
 
     /// Bytes of its keys and of the values that its caller gives.
@@ -211,7 +211,7 @@ impl Transaction {
 
     /// The keys that it names, those of each operation first.
     pub fn named(&self) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
-        let steps = self.steps.iter().flat_map(Step::keys);
+        let steps = self.steps.iter().flat_map(OperationStep::keys);
         let watched = self
             .watched
             .iter()
@@ -224,7 +224,7 @@ impl Transaction {
     pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> {
         let named = self.named();
         let text = match self.steps.first() {
-            Some(Step::Script(call)) if named.clone().next().is_none() => {
+            Some(OperationStep::Script(call)) if named.clone().next().is_none() => {
                 Some((call.map, &call.body))
             }
             _ => None,
@@ -268,8 +268,8 @@ impl ScriptCall {
 
     /// The values that its caller gives.
     #[must_use]
-    pub fn given(&self) -> Given {
-        Given::all(self.args.iter().chain([&self.body]))
+    pub fn given(&self) -> ValueSizes {
+        ValueSizes::all(self.args.iter().chain([&self.body]))
     }
 
     /// Bytes of its keys, its text, its arguments and its caller's grants.
@@ -292,7 +292,7 @@ pub struct Watched {
 
 /// One operation of a transaction.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Step {
+pub enum OperationStep {
     /// An operation on a key.
     Key {
         /// The map.
@@ -306,7 +306,7 @@ pub enum Step {
     Script(Box<ScriptCall>),
 }
 
-impl Step {
+impl OperationStep {
     /// The keys that it names.
     pub fn keys(&self) -> impl Iterator<Item = (MapId, &Bytes)> + Clone {
         let (map, one, many): (_, _, &[Bytes]) = match self {
@@ -613,7 +613,7 @@ impl Action {
                 ..stores(value)
             },
             Self::CompareAndSwap { expected, value } => Footprint {
-                given: Given::all(expected.iter().chain([value])),
+                given: ValueSizes::all(expected.iter().chain([value])),
                 ..stores(value)
             },
             Self::Append { value } => stores(value),
@@ -634,7 +634,7 @@ impl Action {
 /// What a write of this value does.
 pub(crate) fn stores(value: &[u8]) -> Footprint {
     Footprint {
-        given: Given::one(value),
+        given: ValueSizes::one(value),
         stores: value.len(),
         ..WRITES
     }
@@ -658,21 +658,21 @@ pub struct Footprint {
     /// they found.
     pub looks_up: bool,
     /// The values that its caller gives.
-    pub given: Given,
+    pub given: ValueSizes,
     /// About how many bytes it stores besides its key. Reports of load count them.
     pub stores: usize,
 }
 
 /// The sizes of the values that the caller of an action gives, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Given {
+pub struct ValueSizes {
     /// Of all of them together.
     pub bytes: usize,
     /// Of the largest.
     pub largest: usize,
 }
 
-impl Given {
+impl ValueSizes {
     /// No value is given.
     pub const NOTHING: Self = Self {
         bytes: 0,

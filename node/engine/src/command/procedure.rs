@@ -10,10 +10,10 @@
 
 use super::action::failed;
 use super::rows::Rows;
-use crate::command::operation::{Footprint, Given};
+use crate::command::operation::{Footprint, ValueSizes};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
-use crate::store::collection::{self, Edit, Unpacked, View};
+use crate::store::collection::{self, CollectionView, Edit, UnpackedItems};
 use crate::store::run_context::RunContext;
 use crate::value::cause::By;
 use crate::value::entry::Entry;
@@ -107,7 +107,7 @@ pub(crate) type OnEntry = fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, 
 
 /// What a procedure does to the fields of a collection.
 pub(crate) type OnFields =
-    for<'a> fn(&'a Inputs, View<'a>, &RunContext) -> (Option<Outcome>, Edit<'a>);
+    for<'a> fn(&'a Inputs, CollectionView<'a>, &RunContext) -> (Option<Outcome>, Edit<'a>);
 
 impl Run {
     /// Runs it on what a key holds.
@@ -126,8 +126,8 @@ impl Run {
                 (Some(all.unwrap_or_else(Outcome::Failed)), Edit::None)
             },
         };
-        let unpacked = Unpacked::new();
-        let Some(view) = View::of(kind, found, &unpacked, cx) else {
+        let unpacked = UnpackedItems::new();
+        let Some(view) = CollectionView::of(kind, found, &unpacked, cx) else {
             return failed(Failure::WrongType);
         };
         let (outcome, edit) = run(inputs, view, cx);
@@ -238,7 +238,7 @@ pub(crate) const READS: Footprint = Footprint {
     answers_value: false,
     uses: true,
     looks_up: true,
-    given: Given::NOTHING,
+    given: ValueSizes::NOTHING,
     stores: 0,
 };
 
@@ -296,8 +296,8 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// The sizes of its runs of bytes.
-    pub(crate) fn given(&self) -> Given {
-        Given::all(&self.bytes)
+    pub(crate) fn given(&self) -> ValueSizes {
+        ValueSizes::all(&self.bytes)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Commands on parts of strings: runs of bytes, and bits.
 
 use super::{
-    Access, Call, Description, ErrorText, ONE_KEY, Parse, Parsed, SYNTAX, Shape, command, is,
+    Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, SYNTAX, Shape, command,
+    is,
 };
 use crate::command::action::failed;
-use crate::command::operation::{Action, Footprint, Given};
+use crate::command::operation::{Action, Footprint, ValueSizes};
 use crate::command::procedure::{Inputs, Procedure, READS, WRITES, count, procedure};
 use crate::store::change::KeyChange;
 use crate::store::run_context::{RunContext, kept};
@@ -14,7 +15,7 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("bitcount", "2.6.0", -2, "bitmap", "readonly")
         .on(ONE_KEY, Access::READ, "bitmap")
         .about("Count set bits in a string")
@@ -70,7 +71,7 @@ static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0))
 /// Overwrites a string from a place on. → `Int`, the length
 static SET_RANGE: Procedure = procedure(2, "set range", Kind::String, (1, 1))
     .costs(|inputs| Footprint {
-        given: Given::one(&inputs.bytes[0]),
+        given: ValueSizes::one(&inputs.bytes[0]),
         ..writes(end_of(inputs))
     })
     .told_as("setrange")
@@ -228,11 +229,16 @@ fn clamped(length: usize, (first, last): (i64, i64)) -> Option<(usize, usize)> {
 }
 
 /// Which places a range names in a string of a length.
-type Places = fn(usize, (i64, i64)) -> Option<(usize, usize)>;
+type StringRange = fn(usize, (i64, i64)) -> Option<(usize, usize)>;
 
 /// The same for bits. `unit` says whether the range is in bytes (0) or in bits, and `of` which
 /// places it names.
-fn bits_within(value: &[u8], range: (i64, i64), unit: i64, of: Places) -> Option<(usize, usize)> {
+fn bits_within(
+    value: &[u8],
+    range: (i64, i64),
+    unit: i64,
+    of: StringRange,
+) -> Option<(usize, usize)> {
     if unit == 0 {
         let (first, last) = of(value.len(), range)?;
         Some((first * 8, last * 8 + 7))
@@ -265,12 +271,12 @@ const BIT: &str = "ERR bit is not an integer or out of range";
 /// Redis's limit: the bits of 512 MB.
 pub(super) const BITS_MAX: i64 = 512 << 23;
 
-fn get_range(c: Call<'_>) -> Parsed {
+fn get_range(c: CommandCall<'_>) -> Parsed {
     let range = [c.number(2)?, c.number(3)?];
     c.one(Action::call(&GET_RANGE, &range, Vec::new()))
 }
 
-fn set_range(c: Call<'_>) -> Parsed {
+fn set_range(c: CommandCall<'_>) -> Parsed {
     let offset = c.number(2)?;
     if offset < 0 {
         return Err("ERR offset is out of range".into());
@@ -278,12 +284,12 @@ fn set_range(c: Call<'_>) -> Parsed {
     c.one(Action::call(&SET_RANGE, &[offset], [c.args.bytes(3)]))
 }
 
-fn bit_offset(c: Call<'_>) -> Result<i64, ErrorText> {
+fn bit_offset(c: CommandCall<'_>) -> Result<i64, ErrorText> {
     let offset = integer(c.args.get(2)).filter(|offset| (0..BITS_MAX).contains(offset));
     offset.ok_or_else(|| BIT_OFFSET.into())
 }
 
-fn set_bit(c: Call<'_>) -> Parsed {
+fn set_bit(c: CommandCall<'_>) -> Parsed {
     let offset = bit_offset(c)?;
     let bit = integer(c.args.get(3)).filter(|bit| matches!(bit, 0 | 1));
     let bit = bit.ok_or(BIT)?;
@@ -291,7 +297,7 @@ fn set_bit(c: Call<'_>) -> Parsed {
 }
 
 /// Whether a range is in bytes (0) or in bits (1).
-fn unit(c: Call<'_>, at: usize) -> Result<i64, ErrorText> {
+fn unit(c: CommandCall<'_>, at: usize) -> Result<i64, ErrorText> {
     match c.args.get(at) {
         _ if at >= c.args.len() => Ok(0),
         word if is(word, "BIT") => Ok(1),
@@ -300,7 +306,7 @@ fn unit(c: Call<'_>, at: usize) -> Result<i64, ErrorText> {
     }
 }
 
-fn bit_count(c: Call<'_>) -> Parsed {
+fn bit_count(c: CommandCall<'_>) -> Parsed {
     let range = match c.args.len() {
         2 => [0, -1, 0],
         4 | 5 => [c.number(2)?, c.number(3)?, unit(c, 4)?],
@@ -309,7 +315,7 @@ fn bit_count(c: Call<'_>) -> Parsed {
     c.one(Action::call(&BIT_COUNT, &range, Vec::new()))
 }
 
-fn bit_position(c: Call<'_>) -> Parsed {
+fn bit_position(c: CommandCall<'_>) -> Parsed {
     let bit = c.number(2)?;
     if !matches!(bit, 0 | 1) {
         return Err("ERR The bit argument must be 1 or 0.".into());
@@ -338,7 +344,7 @@ pub(super) mod tests {
             .collect();
         let args: &dyn crate::command::Arguments = &&words[..];
         let request = crate::command::COMMANDS.find(args)?.request(args, 50_000)?;
-        let crate::command::Request::One { action, .. } = request else {
+        let crate::command::ParsedRequest::One { action, .. } = request else {
             panic!("{request:?}")
         };
         let entry = value.map(|value| Entry::new(b"k", value, 0, 1));

@@ -1,6 +1,6 @@
 //! All commands, procedures and joints, by name and by number. A new family is a line here.
 
-use super::description::{Description, Parse};
+use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
@@ -11,7 +11,7 @@ use crate::value::cause::By;
 use crate::value::kind::Kind;
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
-pub const FAMILIES: &[&[Description<Parse>]] = &[
+pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     bitfields::ROWS,
     conditional::ROWS,
     increase::ROWS,
@@ -40,10 +40,10 @@ static PROCEDURES: &[&[&Procedure]] = &[
 static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS, sets::JOINTS];
 
 /// The commands on data.
-pub static COMMANDS: CommandTable<Parse> = CommandTable::of(&SORTED);
-static SORTED: [Spec<Parse>; count(FAMILIES)] = sorted();
+pub static COMMANDS: CommandTable<ParseFn> = CommandTable::of(&SORTED);
+static SORTED: [Spec<ParseFn>; count(FAMILIES)] = sorted();
 
-const fn sorted() -> [Spec<Parse>; count(FAMILIES)] {
+const fn sorted() -> [Spec<ParseFn>; count(FAMILIES)] {
     let mut sorting = Sorting::of(FAMILIES[0][0]);
     let mut family = 0;
     while family < FAMILIES.len() {

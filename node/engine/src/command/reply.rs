@@ -7,7 +7,7 @@ use crate::value::outcome::{Failure, Outcome, Value};
 
 /// A reply, for RESP's encoder and for scripts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Reply {
+pub enum CommandReply {
     /// A word such as `OK`, without line breaks.
     Status(&'static str),
     /// An error.
@@ -29,7 +29,7 @@ pub enum Reply {
     Encoded(Value),
 }
 
-impl Reply {
+impl CommandReply {
     /// Done.
     pub const OK: Self = Self::Status("OK");
 
@@ -120,53 +120,58 @@ const NO_IDLE_TIME: &str =
 impl Shape {
     /// The reply of this outcome. A value stays shared with the store.
     #[must_use]
-    pub fn reply(self, outcome: Outcome) -> Reply {
+    pub fn reply(self, outcome: Outcome) -> CommandReply {
         match (outcome, self) {
-            (Outcome::Failed(why), _) => Reply::error(self.failure(why)),
-            (Outcome::Ok, Self::Flag) => Reply::Int(1),
-            (Outcome::Nil, Self::Flag) => Reply::Int(0),
+            (Outcome::Failed(why), _) => CommandReply::error(self.failure(why)),
+            (Outcome::Ok, Self::Flag) => CommandReply::Int(1),
+            (Outcome::Nil, Self::Flag) => CommandReply::Int(0),
             (Outcome::Int(ms), Self::Seconds) if ms >= 0 => {
-                Reply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
+                CommandReply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
             }
-            (Outcome::Nil, Self::Renamed) => Reply::error("ERR no such key"),
-            (Outcome::Nil, Self::Copied) => Reply::error(SAME_OBJECT),
-            (Outcome::Nil, Self::Type) => Reply::Status("none"),
+            (Outcome::Nil, Self::Renamed) => CommandReply::error("ERR no such key"),
+            (Outcome::Nil, Self::Copied) => CommandReply::error(SAME_OBJECT),
+            (Outcome::Nil, Self::Type) => CommandReply::Status("none"),
             (Outcome::Int(number), Self::Type) => {
                 let kind = Kind::of_encoding(number).map_or(Kind::String, |(kind, _)| kind);
-                Reply::Status(kind.name())
+                CommandReply::Status(kind.name())
             }
-            (Outcome::Int(_), Self::Done(_)) => Reply::OK,
-            (Outcome::Nil, Self::Fields(part)) => Reply::Fields(Fields::new(None, part)),
+            (Outcome::Int(_), Self::Done(_)) => CommandReply::OK,
+            (Outcome::Nil, Self::Fields(part)) => CommandReply::Fields(Fields::new(None, part)),
             (Outcome::Bulk(value), Self::Fields(part)) => {
-                Reply::Fields(Fields::new(Some(value), part))
+                CommandReply::Fields(Fields::new(Some(value), part))
             }
-            (Outcome::Nil, Self::List | Self::Pairs) => Reply::Array(Vec::new()),
+            (Outcome::Nil, Self::List | Self::Pairs) => CommandReply::Array(Vec::new()),
             (Outcome::Many(mut all), Self::First) if !all.is_empty() => {
                 Self::Plain.reply(all.swap_remove(0))
             }
-            (Outcome::Many(all), Self::Pairs) => Reply::Pairs(plain(all)),
-            (Outcome::Many(all), _) => Reply::Array(plain(all)),
+            (Outcome::Many(all), Self::Pairs) => CommandReply::Pairs(plain(all)),
+            (Outcome::Many(all), _) => CommandReply::Array(plain(all)),
             (Outcome::Keys { next, keys }, Self::Page) => {
-                let bulk = |bytes: &[u8]| Reply::Bulk(Value::from(bytes));
+                let bulk = |bytes: &[u8]| CommandReply::Bulk(Value::from(bytes));
                 let items = keys.iter().map(|key| bulk(key)).collect();
-                Reply::Array(vec![bulk(next.to_string().as_bytes()), Reply::Array(items)])
+                CommandReply::Array(vec![
+                    bulk(next.to_string().as_bytes()),
+                    CommandReply::Array(items),
+                ])
             }
             (Outcome::Int(number), Self::Encoding) => {
                 let name = Kind::of_encoding(number).map_or("raw", |(_, encoding)| encoding.name);
-                Reply::Bulk(name.as_bytes().into())
+                CommandReply::Bulk(name.as_bytes().into())
             }
             // A missing key has neither references nor times.
-            (Outcome::Int(0), Self::References | Self::Frequency | Self::IdleTime) => Reply::Nil,
-            (Outcome::Int(_), Self::References) => Reply::Int(1),
-            (Outcome::Int(_), Self::Frequency) => Reply::error(NO_FREQUENCY),
-            (Outcome::Int(_), Self::IdleTime) => Reply::error(NO_IDLE_TIME),
-            (Outcome::Ok, _) => Reply::OK,
-            (Outcome::Nil, _) => Reply::Nil,
-            (Outcome::Int(number), _) => Reply::Int(number),
-            (Outcome::Bulk(reply), Self::Encoded) => Reply::Encoded(reply),
-            (Outcome::Bulk(value), _) => Reply::Bulk(value),
+            (Outcome::Int(0), Self::References | Self::Frequency | Self::IdleTime) => {
+                CommandReply::Nil
+            }
+            (Outcome::Int(_), Self::References) => CommandReply::Int(1),
+            (Outcome::Int(_), Self::Frequency) => CommandReply::error(NO_FREQUENCY),
+            (Outcome::Int(_), Self::IdleTime) => CommandReply::error(NO_IDLE_TIME),
+            (Outcome::Ok, _) => CommandReply::OK,
+            (Outcome::Nil, _) => CommandReply::Nil,
+            (Outcome::Int(number), _) => CommandReply::Int(number),
+            (Outcome::Bulk(reply), Self::Encoded) => CommandReply::Encoded(reply),
+            (Outcome::Bulk(value), _) => CommandReply::Bulk(value),
             // Other operations that clients name by a key have no such outcome.
-            (Outcome::Keys { .. }, _) => Reply::error("ERR unexpected outcome"),
+            (Outcome::Keys { .. }, _) => CommandReply::error("ERR unexpected outcome"),
         }
     }
 
@@ -254,7 +259,7 @@ impl Shape {
 }
 
 /// Outcomes of the parts of an operation.
-fn plain(all: Vec<Outcome>) -> Vec<Reply> {
+fn plain(all: Vec<Outcome>) -> Vec<CommandReply> {
     let replies = all.into_iter().map(|one| Shape::Plain.reply(one));
     replies.collect()
 }
@@ -269,33 +274,33 @@ mod tests {
 
     #[test]
     fn an_outcome_is_answered_in_the_shape_of_its_command() {
-        let error = |text: &'static str| Reply::Error(text.into());
-        let bulk = |text: &str| Reply::Bulk(value(text.as_bytes()));
+        let error = |text: &'static str| CommandReply::Error(text.into());
+        let bulk = |text: &str| CommandReply::Bulk(value(text.as_bytes()));
         for (shape, outcome, reply) in [
-            (Shape::Plain, Outcome::Ok, Reply::OK),
-            (Shape::Plain, Outcome::Nil, Reply::Nil),
-            (Shape::Plain, Outcome::Int(-7), Reply::Int(-7)),
+            (Shape::Plain, Outcome::Ok, CommandReply::OK),
+            (Shape::Plain, Outcome::Nil, CommandReply::Nil),
+            (Shape::Plain, Outcome::Int(-7), CommandReply::Int(-7)),
             (Shape::Plain, Outcome::Bulk(value(b"v")), bulk("v")),
-            (Shape::Flag, Outcome::Ok, Reply::Int(1)),
-            (Shape::Flag, Outcome::Nil, Reply::Int(0)),
-            (Shape::Renamed, Outcome::Ok, Reply::OK),
-            (Shape::Renamed, Outcome::Int(0), Reply::Int(0)),
+            (Shape::Flag, Outcome::Ok, CommandReply::Int(1)),
+            (Shape::Flag, Outcome::Nil, CommandReply::Int(0)),
+            (Shape::Renamed, Outcome::Ok, CommandReply::OK),
+            (Shape::Renamed, Outcome::Int(0), CommandReply::Int(0)),
             (Shape::Renamed, Outcome::Nil, error("ERR no such key")),
             (Shape::Copied, Outcome::Nil, error(SAME_OBJECT)),
-            (Shape::Seconds, Outcome::Int(-2), Reply::Int(-2)),
-            (Shape::Seconds, Outcome::Int(1499), Reply::Int(1)),
-            (Shape::Seconds, Outcome::Int(1500), Reply::Int(2)),
-            (Shape::Type, Outcome::Nil, Reply::Status("none")),
-            (Shape::Type, Outcome::Int(1), Reply::Status("string")),
-            (Shape::Type, Outcome::Int(4), Reply::Status("hash")),
+            (Shape::Seconds, Outcome::Int(-2), CommandReply::Int(-2)),
+            (Shape::Seconds, Outcome::Int(1499), CommandReply::Int(1)),
+            (Shape::Seconds, Outcome::Int(1500), CommandReply::Int(2)),
+            (Shape::Type, Outcome::Nil, CommandReply::Status("none")),
+            (Shape::Type, Outcome::Int(1), CommandReply::Status("string")),
+            (Shape::Type, Outcome::Int(4), CommandReply::Status("hash")),
             (Shape::Float, Outcome::Bulk(value(b"1.5")), bulk("1.5")),
             (Shape::Encoding, Outcome::Int(0), bulk("int")),
-            (Shape::Encoding, Outcome::Nil, Reply::Nil),
-            (Shape::References, Outcome::Int(0), Reply::Nil),
-            (Shape::References, Outcome::Int(1), Reply::Int(1)),
-            (Shape::Frequency, Outcome::Int(0), Reply::Nil),
+            (Shape::Encoding, Outcome::Nil, CommandReply::Nil),
+            (Shape::References, Outcome::Int(0), CommandReply::Nil),
+            (Shape::References, Outcome::Int(1), CommandReply::Int(1)),
+            (Shape::Frequency, Outcome::Int(0), CommandReply::Nil),
             (Shape::Frequency, Outcome::Int(1), error(NO_FREQUENCY)),
-            (Shape::IdleTime, Outcome::Int(0), Reply::Nil),
+            (Shape::IdleTime, Outcome::Int(0), CommandReply::Nil),
             (Shape::IdleTime, Outcome::Int(1), error(NO_IDLE_TIME)),
         ] {
             assert_eq!(shape.reply(outcome.clone()), reply, "{shape:?} {outcome:?}");
@@ -309,14 +314,14 @@ mod tests {
             (Shape::Plain, "ERR increment or decrement would overflow"),
             (Shape::Float, "ERR increment would produce NaN or Infinity"),
         ] {
-            assert_eq!(overflow(shape), Reply::Error(text.into()));
+            assert_eq!(overflow(shape), CommandReply::Error(text.into()));
         }
     }
 
     #[test]
     fn a_value_is_answered_without_a_copy() {
         let stored = value(&[7; 100]);
-        let Reply::Bulk(answered) = Shape::Plain.reply(Outcome::Bulk(stored.clone())) else {
+        let CommandReply::Bulk(answered) = Shape::Plain.reply(Outcome::Bulk(stored.clone())) else {
             panic!("a value is answered as bytes");
         };
         assert!(std::ptr::eq(&*answered, &*stored));

@@ -7,11 +7,11 @@
 
 use super::action;
 use super::idle;
-use crate::command::operation::{Action, Operation, ScriptCall, Step, Transaction};
+use crate::command::operation::{Action, Operation, OperationBatch, OperationStep, ScriptCall};
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::store::change::KeyChange;
-use crate::store::map_limits::Bounds;
+use crate::store::map_limits::MapBounds;
 use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, ENTRY_OVERHEAD, Effect, FoundKey, Key, Store, Undo};
 use crate::value::cause::Cause;
@@ -32,7 +32,7 @@ pub(crate) struct Rows<'a> {
     store: &'a mut Store,
     log: &'a Log,
     cx: RunContext<'a>,
-    bounds: &'a mut Bounds,
+    bounds: &'a mut MapBounds,
     /// Whether a copy may not have all keys yet, so that deadlines are logged with their entries.
     teaches: bool,
     /// The changes in order. `None`: a later one replaced it.
@@ -85,7 +85,7 @@ pub(crate) struct Ran {
 
 /// How much an operation wrote.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Written {
+pub(crate) struct RowsWeight {
     /// The number of keys and fields.
     pub(crate) keys: usize,
     /// Bytes of them and of their values.
@@ -99,7 +99,7 @@ pub(crate) struct Written {
 impl<'a> Rows<'a> {
     pub(crate) fn of(
         (store, log): (&'a mut Store, &'a Log),
-        (cx, bounds): (RunContext<'a>, &'a mut Bounds),
+        (cx, bounds): (RunContext<'a>, &'a mut MapBounds),
         (teaches, marks): (bool, bool),
     ) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl<'a> Rows<'a> {
     /// What it writes or answers is too large, or it does too much. Roll it back.
     pub(crate) fn run(
         &mut self,
-        transaction: &Transaction,
+        transaction: &OperationBatch,
         mut script: impl FnMut(&ScriptCall, &mut Self) -> Result<Ran, Failure>,
     ) -> Result<Ran, Failure> {
         let most = self.cx.value_bytes_max;
@@ -148,8 +148,8 @@ impl<'a> Rows<'a> {
         let (mut outcomes, mut answered) = (Vec::with_capacity(transaction.steps.len()), 0);
         for step in &transaction.steps {
             let outcome = match step {
-                Step::Key { map, key, action } => self.step(*map, key, action),
-                Step::Script(call) => script(call, self)?.outcome,
+                OperationStep::Key { map, key, action } => self.step(*map, key, action),
+                OperationStep::Script(call) => script(call, self)?.outcome,
             };
             answered += outcome.bytes();
             outcomes.push(outcome);
@@ -396,7 +396,7 @@ impl<'a> Rows<'a> {
         self.cx.budget.element();
         let order = self.store.order(key);
         if !self.store.is_whole() {
-            self.store.draw(map, order, key);
+            self.store.migrate(map, order, key);
         }
         let held = self.store.shown(map, order, key);
         let found = held.entry;
@@ -564,8 +564,8 @@ impl<'a> Rows<'a> {
     }
 
     /// How much it wrote.
-    pub(crate) fn written(&self) -> Written {
-        let mut written = Written::default();
+    pub(crate) fn written(&self) -> RowsWeight {
+        let mut written = RowsWeight::default();
         let (mut grown, mut freed) = (0, 0);
         for (effect, undo) in self.changes.iter().flatten() {
             freed += match undo {

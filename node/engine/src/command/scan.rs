@@ -56,7 +56,7 @@ fn walk(
     mut take: impl FnMut(&Entry) -> usize,
 ) -> u64 {
     let count = count.clamp(1, COUNT_MAX);
-    let upto = store.draw_places(map, cursor, shift, (count as usize).min(DRAWN_MAX));
+    let upto = store.migrate_places(map, cursor, shift, (count as usize).min(DRAWN_MAX));
     let (mut bytes, mut looked, mut last) = (0, 0, None);
     for entry in store.at_or_after(map, cursor << shift) {
         let place = store.order(entry.key()) >> shift;
@@ -165,7 +165,7 @@ fn find_in_order(
     let count = query.count.clamp(1, COUNT_MAX);
     let (from, to) = (&*query.prefix, behind(&query.prefix));
     let drawn = (count as usize).min(DRAWN_MAX);
-    if store.draw_range(map, from, &to, drawn, false).is_some() {
+    if store.migrate_range(map, from, &to, drawn, false).is_some() {
         return None;
     }
     let (mut found, mut bytes) = (MatchingPage::new(query, at), 0);
@@ -201,7 +201,7 @@ pub(crate) fn range(
 ) -> (bool, Vec<Bytes>) {
     let (mut from, mut to) = (query.from.clone(), query.to.clone());
     loop {
-        let upto = store.draw_range(
+        let upto = store.migrate_range(
             map,
             &from,
             &to,

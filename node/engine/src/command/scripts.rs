@@ -2,7 +2,7 @@
 //! changes the keys of one partition, and its changes are one record of the log. Copies get the
 //! changes, and never the script.
 
-use super::grants::Refusal;
+use super::grants::GrantRefusal;
 use super::rows::{Ran, Rows};
 use crate::command::operation::ScriptCall;
 use crate::command::publication::Publication;
@@ -17,15 +17,15 @@ const REFUSALS_MAX: usize = 128;
 
 /// Commands of scripts that were refused to the scripts' callers, until the shell takes them.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(VecDeque<Refusal>);
+pub(crate) struct ScriptRefusals(VecDeque<GrantRefusal>);
 
-impl Refusals {
-    pub(crate) fn add(&mut self, refused: Vec<Refusal>) {
+impl ScriptRefusals {
+    pub(crate) fn add(&mut self, refused: Vec<GrantRefusal>) {
         let room = REFUSALS_MAX.saturating_sub(self.0.len());
         self.0.extend(refused.into_iter().take(room));
     }
 
-    pub(crate) fn pop(&mut self) -> Option<Refusal> {
+    pub(crate) fn pop(&mut self) -> Option<GrantRefusal> {
         self.0.pop_front()
     }
 }
@@ -39,7 +39,7 @@ pub(crate) struct Scripts {
     seed: u64,
     /// What callers may do, by its text.
     #[cfg(feature = "scripts")]
-    grants: running::Known,
+    grants: running::GrantsCache,
 }
 
 /// What the scripts of one operation have used.
@@ -57,7 +57,7 @@ pub(crate) struct Spent {
     said: Vec<Publication>,
     /// What was refused to their caller.
     #[cfg(feature = "scripts")]
-    refused: Vec<Refusal>,
+    refused: Vec<GrantRefusal>,
 }
 
 #[cfg(feature = "scripts")]
@@ -76,7 +76,7 @@ impl Spent {
     }
 
     /// What was refused to their caller.
-    pub(crate) fn take_refused(&mut self) -> Vec<Refusal> {
+    pub(crate) fn take_refused(&mut self) -> Vec<GrantRefusal> {
         std::mem::take(&mut self.refused)
     }
 
@@ -101,7 +101,7 @@ impl Spent {
     }
 
     /// There are no scripts to which anything could be refused.
-    pub(crate) const fn take_refused(&mut self) -> Vec<Refusal> {
+    pub(crate) const fn take_refused(&mut self) -> Vec<GrantRefusal> {
         Vec::new()
     }
 
@@ -139,11 +139,14 @@ mod running {
     use super::*;
     use crate::command::grants::{Grants, Lacks};
     use crate::command::publication::CHANNEL_BYTES_MAX;
-    use crate::command::{Arguments, COMMANDS, Part, Reply as Answer, Request, Rights};
+    use crate::command::{
+        Arguments, COMMANDS, CommandReply as Answer, ParsedRequest, Part, Rights,
+    };
     use crate::value::outcome::{Outcome, Value};
     use bytes::Bytes;
     use doyen_scripts::{
-        Commands, Failure as Failed, Interpreter, Limits, Protocol, Reply, Script, Used, errors,
+        Commands, Interpreter, Script, ScriptFailure as Failed, ScriptLimits, ScriptProtocol,
+        ScriptReply, Used, errors,
     };
     use std::collections::BTreeMap;
     use std::ops::Range;
@@ -179,10 +182,10 @@ mod running {
     ];
 
     /// What recent callers may do, by its text.
-    pub(super) type Known = BTreeMap<Bytes, Rc<Grants>>;
+    pub(super) type GrantsCache = BTreeMap<Bytes, Rc<Grants>>;
 
-    /// Commands on connections, the server and the cluster, and those of Redis that no script calls.
-    /// With each, its arity.
+    /// Commands on connections, the server and the cluster, and those of Redis that no script
+    /// calls. With each, its arity.
     #[rustfmt::skip]
     const NOT_CALLED: &[(&str, i64)] = &[
         ("acl", -2), ("asking", 1), ("auth", -2), ("bgrewriteaof", 1), ("bgsave", -1),
@@ -209,7 +212,7 @@ mod running {
             Self {
                 interpreter,
                 seed,
-                grants: Known::new(),
+                grants: GrantsCache::new(),
             }
         }
 
@@ -252,7 +255,7 @@ mod running {
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
-                Err(text) => Reply::Error(text.into()),
+                Err(text) => ScriptReply::Error(text.into()),
                 Ok(script) => self.reply(call, &script, (rows, spent), cx, belongs),
             };
             rows.is_within_budget()?;
@@ -260,9 +263,9 @@ mod running {
                 return Err(Failure::TooLarge);
             }
             let protocol = if call.resp3 {
-                Protocol::Resp3
+                ScriptProtocol::Resp3
             } else {
-                Protocol::Resp2
+                ScriptProtocol::Resp2
             };
             let encoded = reply.to_resp(protocol);
             Ok(Ran {
@@ -278,18 +281,18 @@ mod running {
             (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &RunContext,
             belongs: &dyn Fn(MapId, &[u8]) -> bool,
-        ) -> Reply {
+        ) -> ScriptReply {
             let flags = script.flags();
             if flags.no_cluster {
-                return Reply::Error(errors::NO_CLUSTER.into());
+                return ScriptReply::Error(errors::NO_CLUSTER.into());
             }
             if call.read_only && flags.declared && !flags.no_writes {
-                return Reply::Error(errors::NOT_READ_ONLY.into());
+                return ScriptReply::Error(errors::NOT_READ_ONLY.into());
             }
             rows.set_mark();
             let before = spent.said.len();
             let grants = self.grants_of(call);
-            let mut caller = Caller {
+            let mut caller = ScriptCaller {
                 rows,
                 before: (before, spent.refused.len()),
                 said: (spent.hearers, &mut spent.said),
@@ -300,7 +303,7 @@ mod running {
                 grants: grants.as_deref(),
                 refused: &mut spent.refused,
             };
-            let limits = Limits {
+            let limits = ScriptLimits {
                 instructions: INSTRUCTIONS_MAX.saturating_sub(spent.instructions),
                 memory_bytes: MEMORY_BYTES_MAX,
                 reply_bytes: cx.value_bytes_max,
@@ -319,7 +322,7 @@ mod running {
                 Err(Failed::Stopped(_)) if others && exhausted => {
                     rows.take_back_to_mark();
                     spent.said.truncate(before);
-                    Reply::Error(TOGETHER.into())
+                    ScriptReply::Error(TOGETHER.into())
                 }
                 Err(failed @ Failed::Stopped(_)) => {
                     rows.take_back_to_mark();
@@ -333,7 +336,7 @@ mod running {
     }
 
     /// Executes the commands of a script.
-    struct Caller<'a, 'b> {
+    struct ScriptCaller<'a, 'b> {
         rows: &'a mut Rows<'b>,
         /// How many messages and refusals there were before the script.
         before: (usize, usize),
@@ -345,13 +348,13 @@ mod running {
         belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
         /// What the script's caller may do; `None`: everything.
         grants: Option<&'a Grants>,
-        refused: &'a mut Vec<Refusal>,
+        refused: &'a mut Vec<GrantRefusal>,
     }
 
-    impl Commands for Caller<'_, '_> {
-        fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
+    impl Commands for ScriptCaller<'_, '_> {
+        fn call(&mut self, args: Vec<Bytes>, protocol: ScriptProtocol) -> ScriptReply {
             self.answer(&args, protocol)
-                .unwrap_or_else(|text| Reply::Error(text.into()))
+                .unwrap_or_else(|text| ScriptReply::Error(text.into()))
         }
 
         fn restart(&mut self) {
@@ -391,8 +394,12 @@ mod running {
         }
     }
 
-    impl Caller<'_, '_> {
-        fn answer(&mut self, args: &[Bytes], protocol: Protocol) -> Result<Reply, &'static str> {
+    impl ScriptCaller<'_, '_> {
+        fn answer(
+            &mut self,
+            args: &[Bytes],
+            protocol: ScriptProtocol,
+        ) -> Result<ScriptReply, &'static str> {
             if let Some(reply) = self.of_no_key(args) {
                 return reply;
             }
@@ -403,7 +410,7 @@ mod running {
             let spec = match COMMANDS.find(words) {
                 Ok(spec) => spec,
                 Err(_) if !named.takes(words.len()) => return Err(errors::WRONG_ARITY),
-                Err(why) => return Ok(Reply::Error(why.0.into_owned().into())),
+                Err(why) => return Ok(ScriptReply::Error(why.0.into_owned().into())),
             };
             if spec.has_flag("noscript") {
                 return Err(errors::NOT_ALLOWED);
@@ -420,10 +427,10 @@ mod running {
             }
             let request = match spec.request(words, self.cx.unix_ms) {
                 Ok(request) => request,
-                Err(why) => return Ok(Reply::Error(why.0.into_owned().into())),
+                Err(why) => return Ok(ScriptReply::Error(why.0.into_owned().into())),
             };
             let answer = match request {
-                Request::One { key, action, shape } => {
+                ParsedRequest::One { key, action, shape } => {
                     let mut others = action.others(self.map);
                     if !(self.belongs)(self.map, &key)
                         || !others.all(|(map, key)| (self.belongs)(map, key))
@@ -432,7 +439,7 @@ mod running {
                     }
                     shape.reply(self.rows.step(self.map, &key, &action))
                 }
-                Request::Many(many) => {
+                ParsedRequest::Many(many) => {
                     let keys = (1..args.len()).step_by(many.step());
                     if !keys
                         .clone()
@@ -463,7 +470,7 @@ mod running {
             sharded: bool,
             channel: &Bytes,
             message: &Bytes,
-        ) -> Result<Reply, &'static str> {
+        ) -> Result<ScriptReply, &'static str> {
             if self.read_only {
                 return Err(errors::READ_ONLY);
             }
@@ -481,11 +488,13 @@ mod running {
                 return Err(MUCH_SAID);
             }
             said.push(publication);
-            Ok(Reply::Int(i64::try_from(*hearers).unwrap_or(i64::MAX)))
+            Ok(ScriptReply::Int(
+                i64::try_from(*hearers).unwrap_or(i64::MAX),
+            ))
         }
 
         /// Commands that scripts call although they touch no key.
-        fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<Reply, &'static str>> {
+        fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<ScriptReply, &'static str>> {
             let name = args.first()?;
             let Some((command, words, channels)) = keyless(name) else {
                 let (_, arity) = not_called(name)?;
@@ -504,17 +513,17 @@ mod running {
                     return Some(Ok(self.refuse(grants, command, args, lacks)));
                 }
             }
-            let number = |n: u64| Reply::bulk(n.to_string());
+            let number = |n: u64| ScriptReply::bulk(n.to_string());
             Some(match *command {
                 "time" => {
                     let ms = self.cx.unix_ms;
-                    Ok(Reply::Array(vec![
+                    Ok(ScriptReply::Array(vec![
                         number(ms / 1000),
                         number(ms % 1000 * 1000),
                     ]))
                 }
-                "ping" if args.len() == 1 => Ok(Reply::Status("PONG".into())),
-                "ping" | "echo" => Ok(Reply::Bulk(args[1].clone())),
+                "ping" if args.len() == 1 => Ok(ScriptReply::Status("PONG".into())),
+                "ping" | "echo" => Ok(ScriptReply::Bulk(args[1].clone())),
                 sharded => self.publish(sharded == "spublish", &args[1], &args[2]),
             })
         }
@@ -527,7 +536,7 @@ mod running {
             command: &str,
             args: &[Bytes],
             lacks: Lacks,
-        ) -> Reply {
+        ) -> ScriptReply {
             let (text, object) = match lacks {
                 Lacks::Command => (
                     format!(
@@ -541,9 +550,9 @@ mod running {
             };
             if self.refused.len() < REFUSED_MAX {
                 self.refused
-                    .push(Refusal::new(grants.name(), lacks, object));
+                    .push(GrantRefusal::new(grants.name(), lacks, object));
             }
-            Reply::Error(format!("ERR ACL failure in script: {text}").into())
+            ScriptReply::Error(format!("ERR ACL failure in script: {text}").into())
         }
     }
 
@@ -586,37 +595,37 @@ mod running {
         words == least || arity < 0 && words > least
     }
 
-    fn converted(answer: Answer, protocol: Protocol) -> Reply {
+    fn converted(answer: Answer, protocol: ScriptProtocol) -> ScriptReply {
         let all = |answers: Vec<Answer>| {
             let replies = answers.into_iter().map(|one| converted(one, protocol));
             replies.collect::<Vec<_>>()
         };
         match answer {
-            Answer::Status(text) => Reply::Status(text.into()),
-            Answer::Error(text) => Reply::Error(text.0.into_owned().into()),
-            Answer::Int(number) => Reply::Int(number),
-            Answer::Bulk(value) | Answer::Encoded(value) => Reply::bulk(&*value),
-            Answer::Nil => Reply::Nil,
-            Answer::Pairs(parts) if protocol == Protocol::Resp3 => {
+            Answer::Status(text) => ScriptReply::Status(text.into()),
+            Answer::Error(text) => ScriptReply::Error(text.0.into_owned().into()),
+            Answer::Int(number) => ScriptReply::Int(number),
+            Answer::Bulk(value) | Answer::Encoded(value) => ScriptReply::bulk(&*value),
+            Answer::Nil => ScriptReply::Nil,
+            Answer::Pairs(parts) if protocol == ScriptProtocol::Resp3 => {
                 let pairs = all(parts);
-                Reply::Array(
+                ScriptReply::Array(
                     pairs
                         .chunks(2)
-                        .map(|pair| Reply::Array(pair.to_vec()))
+                        .map(|pair| ScriptReply::Array(pair.to_vec()))
                         .collect(),
                 )
             }
-            Answer::Array(answers) | Answer::Pairs(answers) => Reply::Array(all(answers)),
+            Answer::Array(answers) | Answer::Pairs(answers) => ScriptReply::Array(all(answers)),
             Answer::Fields(fields) => {
-                let items: Vec<Reply> = fields.iter().map(Reply::bulk).collect();
+                let items: Vec<ScriptReply> = fields.iter().map(ScriptReply::bulk).collect();
                 match (fields.part(), protocol) {
-                    (Part::Whole, Protocol::Resp3) => {
+                    (Part::Whole, ScriptProtocol::Resp3) => {
                         let pairs = items.chunks_exact(2);
                         let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
-                        Reply::Map(pairs.collect())
+                        ScriptReply::Map(pairs.collect())
                     }
-                    (Part::Members, Protocol::Resp3) => Reply::Set(items),
-                    _ => Reply::Array(items),
+                    (Part::Members, ScriptProtocol::Resp3) => ScriptReply::Set(items),
+                    _ => ScriptReply::Array(items),
                 }
             }
         }

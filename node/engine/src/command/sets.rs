@@ -6,17 +6,17 @@ use super::collections::{
 };
 use super::several::check_count;
 use super::{
-    ALL_KEYS, Access, Call, Description, KeyPlaces, ONE_KEY, Parse, Parsed, Part, Rights, SYNTAX,
-    Shape, command, counted_keys, is,
+    ALL_KEYS, Access, CommandCall, Description, KeyIndexes, ONE_KEY, ParseFn, Parsed, Part, Rights,
+    SYNTAX, Shape, command, counted_keys, is,
 };
-use crate::command::operation::{Action, Footprint, Given};
+use crate::command::operation::{Action, Footprint, ValueSizes};
 use crate::command::procedure::{
     Inputs, JOINT, Joint, Procedure, READS, VALUES, WRITES, count, procedure, values,
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
 use crate::store::budget::Budget;
-use crate::store::collection::{self, Edit, Timing, Unpacked, View};
+use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
 use crate::value::integer::integer;
 use crate::value::items::{Items, Pairs, packed, put};
 use crate::value::kind::Kind;
@@ -27,12 +27,12 @@ use doyen_placement::level::KINDS;
 use std::collections::BTreeSet;
 
 /// The first two arguments are keys.
-const TWO_KEYS: KeyPlaces = (1, 2, 1);
+const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
 /// A member, and several as a set.
 const MEMBERS: Shape = Shape::Fields(Part::Members);
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("sadd", "1.0.0", -3, "set", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "set")
         .about("Add one or more members to a set")
@@ -134,7 +134,7 @@ static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
         let given = Pairs::of(&inputs.bytes[0], false);
         let is_new = |(member, _): (&[u8], &[u8])| set.get(member).is_none();
         if { given }.any(is_new) {
-            (None, Edit::Set(given, Timing::Never))
+            (None, Edit::Set(given, FieldDeadline::Never))
         } else {
             (Some(Outcome::Int(0)), Edit::None)
         }
@@ -359,9 +359,9 @@ impl Combination {
 
 /// What a call on several keys was given. It is not empty, so what it stores is not too large for a
 /// record.
-fn given(inputs: &Inputs) -> Given {
+fn given(inputs: &Inputs) -> ValueSizes {
     let given = inputs.given();
-    Given {
+    ValueSizes {
         bytes: given.bytes.max(1),
         ..given
     }
@@ -386,11 +386,11 @@ fn store_combined(
         }
         return Outcome::Int(0);
     }
-    let unpacked = Unpacked::new();
-    let Some(empty) = View::of(Kind::Set, FoundKey::default(), &unpacked, &cx) else {
+    let unpacked = UnpackedItems::new();
+    let Some(empty) = CollectionView::of(Kind::Set, FoundKey::default(), &unpacked, &cx) else {
         return Outcome::Failed(Failure::WrongType);
     };
-    let edit = Edit::Set(Pairs::of(&members, false), Timing::Never);
+    let edit = Edit::Set(Pairs::of(&members, false), FieldDeadline::Never);
     match empty.edited(edit, &cx) {
         (stored, Ok(change)) => {
             rows.replace((map, key), change);
@@ -433,7 +433,7 @@ fn with_sets<'k, R>(
     rows: &mut Rows<'_>,
     map: MapId,
     keys: impl Iterator<Item = &'k [u8]>,
-    with: impl FnOnce(&[View<'_>]) -> R,
+    with: impl FnOnce(&[CollectionView<'_>]) -> R,
 ) -> Result<R, Failure> {
     // A key that is given again adds nothing, except that the first set may be taken from itself.
     let mut given = BTreeSet::new();
@@ -449,7 +449,7 @@ fn with_sets<'k, R>(
         {
             return Err(Failure::WrongType);
         }
-        there.push((found.is_some(), Unpacked::new()));
+        there.push((found.is_some(), UnpackedItems::new()));
     }
     let cx = *rows.cx();
     let sets = keys.iter().zip(&there).map(|(key, (exists, unpacked))| {
@@ -458,21 +458,21 @@ fn with_sets<'k, R>(
         } else {
             FoundKey::default()
         };
-        View::of(Kind::Set, found, unpacked, &cx)
+        CollectionView::of(Kind::Set, found, unpacked, &cx)
     });
-    let sets: Option<Vec<View<'_>>> = sets.collect();
+    let sets: Option<Vec<CollectionView<'_>>> = sets.collect();
     Ok(with(&sets.ok_or(Failure::WrongType)?))
 }
 
 /// A set in which members are looked for.
 enum Sought<'a> {
-    Rows(View<'a>),
+    Rows(CollectionView<'a>),
     /// A packed set would be read from its beginning for each member.
     Packed(BTreeSet<&'a [u8]>, &'a Budget),
 }
 
 impl<'a> Sought<'a> {
-    fn of(set: View<'a>) -> Self {
+    fn of(set: CollectionView<'a>) -> Self {
         match set.table() {
             Some(_) => Self::Rows(set),
             None => Self::Packed(members_of(set).collect(), set.budget()),
@@ -488,12 +488,16 @@ impl<'a> Sought<'a> {
     }
 }
 
-fn members_of(set: View<'_>) -> impl Iterator<Item = &[u8]> {
+fn members_of(set: CollectionView<'_>) -> impl Iterator<Item = &[u8]> {
     set.pairs().map(|(member, _)| member)
 }
 
 /// Takes the members that sets have together, until one is not taken. False: one was not.
-fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) -> bool) -> bool {
+fn take<'a>(
+    how: Combination,
+    sets: &[CollectionView<'a>],
+    mut take: impl FnMut(&'a [u8]) -> bool,
+) -> bool {
     let Some((first, others)) = sets.split_first() else {
         return true;
     };
@@ -532,7 +536,7 @@ fn take<'a>(how: Combination, sets: &[View<'a>], mut take: impl FnMut(&'a [u8]) 
     }
 }
 
-fn pop(c: Call<'_>) -> Parsed {
+fn pop(c: CommandCall<'_>) -> Parsed {
     let (wanted, shape) = match c.args.len() {
         2 => (-1, Shape::Plain),
         3 => {
@@ -546,21 +550,21 @@ fn pop(c: Call<'_>) -> Parsed {
 }
 
 /// The arguments from this place on, which are keys.
-fn keys(c: Call<'_>, from: usize) -> Vec<Bytes> {
+fn keys(c: CommandCall<'_>, from: usize) -> Vec<Bytes> {
     (from..c.args.len()).map(|at| c.args.bytes(at)).collect()
 }
 
-fn combine(c: Call<'_>, how: Combination) -> Parsed {
+fn combine(c: CommandCall<'_>, how: Combination) -> Parsed {
     check_count(c.args.len() - 1)?;
     c.shaped(Action::call(&COMBINE, &[how as i64], keys(c, 2)), MEMBERS)
 }
 
-fn store(c: Call<'_>, joint: &'static Joint) -> Parsed {
+fn store(c: CommandCall<'_>, joint: &'static Joint) -> Parsed {
     check_count(c.args.len() - 1)?;
     c.shaped(Action::call(joint, &[], keys(c, 2)), Shape::Together)
 }
 
-fn count_common(c: Call<'_>) -> Parsed {
+fn count_common(c: CommandCall<'_>) -> Parsed {
     let count = integer(c.args.get(1)).filter(|count| *count > 0);
     let count = count.ok_or("ERR numkeys should be greater than 0")?;
     let options = usize::try_from(count).map_or(usize::MAX, |count| count.saturating_add(2));

@@ -4,8 +4,8 @@ use super::call::Unit;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{
-    Access, Call, Description, ErrorText, KeyPlaces, Parse, Parsed, Rights, SYNTAX, Shape, command,
-    counted_keys, is,
+    Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, Rights, SYNTAX,
+    Shape, command, counted_keys, is,
 };
 use crate::command::operation::{Action, Condition, Expiry, Footprint};
 use crate::command::procedure::{JOINT, Joint, ProcedureCall, WRITES};
@@ -14,9 +14,9 @@ use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
 
 /// The first two arguments are keys.
-const TWO_KEYS: KeyPlaces = (1, 2, 1);
+const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("copy", "6.2.0", -3, "generic", "write denyoom")
         .on(
             TWO_KEYS,
@@ -197,13 +197,13 @@ fn one_other(runs: usize) -> Option<(std::ops::Range<usize>, usize)> {
     (runs == 1).then_some((0..1, 1))
 }
 
-fn rename(c: Call<'_>, only_new: bool) -> Parsed {
+fn rename(c: CommandCall<'_>, only_new: bool) -> Parsed {
     let inputs = [i64::from(only_new)];
     let action = Action::call(&RENAME, &inputs, [c.args.bytes(2)]);
     c.shaped(action, Shape::Renamed)
 }
 
-fn copy(c: Call<'_>) -> Parsed {
+fn copy(c: CommandCall<'_>) -> Parsed {
     let (mut replace, mut to) = (false, None);
     let mut i = 3;
     while i < c.args.len() {
@@ -228,12 +228,12 @@ fn copy(c: Call<'_>) -> Parsed {
     c.shaped(action, Shape::Copied)
 }
 
-fn set_all_absent(c: Call<'_>) -> Parsed {
+fn set_all_absent(c: CommandCall<'_>) -> Parsed {
     c.is_paired()?;
     set_all(c, 1, (c.args.len() - 1) / 2, (1, Expiry::None))
 }
 
-fn set_all_with(c: Call<'_>) -> Parsed {
+fn set_all_with(c: CommandCall<'_>) -> Parsed {
     let count = integer(c.args.get(1)).and_then(|count| usize::try_from(count).ok());
     let count = count.filter(|count| *count > 0);
     let count = count.ok_or("ERR invalid numkeys value")?;
@@ -280,7 +280,7 @@ pub(super) fn check_count(count: usize) -> Result<(), ErrorText> {
 }
 
 /// Sets `count` keys. The argument at `first` is the first.
-fn set_all(c: Call<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
+fn set_all(c: CommandCall<'_>, first: usize, count: usize, how: (i64, Expiry)) -> Parsed {
     check_count(count)?;
     let (condition, expiry) = how;
     let [unit, ms] = expiry.numbers();

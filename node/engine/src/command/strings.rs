@@ -3,13 +3,13 @@
 use super::call::Unit;
 use super::conditional::Comparison;
 use super::{
-    ALL_KEYS, Access, Arguments, Call, Description, Many, NOT_A_FLOAT, ONE_KEY, Parse, Parsed,
-    Request, Rights, SYNTAX, Shape, command, is,
+    ALL_KEYS, Access, Arguments, CommandCall, Description, Many, NOT_A_FLOAT, ONE_KEY, ParseFn,
+    Parsed, ParsedRequest, Rights, SYNTAX, Shape, command, is,
 };
 use crate::command::operation::{Action, Condition, Expiry};
 use crate::value::extended::Extended;
 
-pub(super) const ROWS: &[Description<Parse>] = &[
+pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("append", "2.0.0", 3, "string", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "string")
         .about("Append a value to a key")
@@ -57,11 +57,11 @@ pub(super) const ROWS: &[Description<Parse>] = &[
     command("mget", "1.0.0", -2, "string", "readonly fast")
         .on(ALL_KEYS, Access::READ, "string")
         .about("Get the values of all the given keys, each atomically for itself")
-        .parse(|_| Ok(Request::Many(Many::Get))),
+        .parse(|_| Ok(ParsedRequest::Many(Many::Get))),
     command("mset", "1.0.1", -3, "string", "write denyoom")
         .on((1, -1, 2), Access::WRITE, "string")
         .about("Set multiple keys to multiple values, each atomically for itself")
-        .parse(|c| c.is_paired().map(|()| Request::Many(Many::Set))),
+        .parse(|c| c.is_paired().map(|()| ParsedRequest::Many(Many::Set))),
     command("psetex", "2.6.0", 4, "string", "write denyoom")
         .on(ONE_KEY, Access::WRITE, "string")
         .about("Set the value and expiration in milliseconds of a key")
@@ -89,17 +89,17 @@ pub(super) const ROWS: &[Description<Parse>] = &[
         .parse(|c| c.one(Action::Strlen)),
 ];
 
-fn set_for(c: Call<'_>, unit: Unit) -> Parsed {
+fn set_for(c: CommandCall<'_>, unit: Unit) -> Parsed {
     let expiry = c.positive_deadline(unit, 2)?;
     c.one(c.set(3, Condition::Always, expiry, false))
 }
 
-fn decrby(c: Call<'_>) -> Parsed {
+fn decrby(c: CommandCall<'_>) -> Parsed {
     let by = c.number(2)?.checked_neg();
     c.one(Action::IncrBy(by.ok_or("ERR decrement would overflow")?))
 }
 
-fn incrbyfloat(c: Call<'_>) -> Parsed {
+fn incrbyfloat(c: CommandCall<'_>) -> Parsed {
     let by = Extended::parse(c.args.get(2)).ok_or(NOT_A_FLOAT)?;
     c.shaped(Action::IncrByFloat(by), Shape::Float)
 }
@@ -111,7 +111,7 @@ fn of_set(args: &dyn Arguments) -> Rights {
     if reads { Rights::BOTH } else { Rights::WRITE }
 }
 
-fn set(c: Call<'_>) -> Parsed {
+fn set(c: CommandCall<'_>) -> Parsed {
     let args = c.args;
     let (mut condition, mut given, mut keep, mut get) = (Condition::Always, None, false, false);
     let mut compared = None;
@@ -150,7 +150,7 @@ fn set(c: Call<'_>) -> Parsed {
     }
 }
 
-fn getex(c: Call<'_>) -> Parsed {
+fn getex(c: CommandCall<'_>) -> Parsed {
     let args = c.args;
     let (mut given, mut persist) = (None, false);
     let mut i = 2;

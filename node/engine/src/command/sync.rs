@@ -11,15 +11,16 @@
 //!
 //! # Locks and semaphores
 //! A lock is a semaphore with one permit. An *owner* is drawn at random for each attempt to
-//! acquire; it has one permit at most. Owners that find no permit wait in line at the primary, first
-//! come first served (`Patience::InLine`): an attempt with a wait of 0 that answers [`Acquired::Busy`] is
-//! blocked, and is executed again when it is its turn.
+//! acquire; it has one permit at most. Owners that find no permit wait in line at the primary,
+//! first come first served (`Patience::InLine`): an attempt with a wait of 0 that answers
+//! [`Acquired::Busy`] is blocked, and is executed again when it is its turn.
 //!
-//! Members of level 15 know no such line, so their owners wait in the entry, before the others. Such
-//! a waiter asks again to learn whether it is its turn, and so keeps its place: when the key changes
-//! (it may subscribe to that), and before `ask_within_ms` are over ([`Acquired::Queued`]). A waiter
-//! that has not asked for its `wait_ms` loses its place. An owner with `n` live waiters before it
-//! gets a permit only if more than `n` are free, so a free permit waits for the first live waiter.
+//! Members of level 15 know no such line, so their owners wait in the entry, before the others.
+//! Such a waiter asks again to learn whether it is its turn, and so keeps its place: when the key
+//! changes (it may subscribe to that), and before `ask_within_ms` are over ([`Acquired::Queued`]).
+//! A waiter that has not asked for its `wait_ms` loses its place. An owner with `n` live waiters
+//! before it gets a permit only if more than `n` are free, so a free permit waits for the first
+//! live waiter.
 //!
 //! The number of permits comes with each call, and each call is judged by its own number. If calls
 //! disagree, nothing is taken away: a call with a smaller number waits until there are fewer
@@ -320,7 +321,7 @@ pub struct Looked {
 
 /// The decision of a rate limiter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decision {
+pub struct PermitDecision {
     /// Whether the call may go on. Only then its cost was taken.
     pub allowed: bool,
     /// How much may still be taken at this moment.
@@ -332,7 +333,7 @@ pub struct Decision {
     pub reset_ms: u64,
 }
 
-impl Decision {
+impl PermitDecision {
     fn into_outcome(self) -> Outcome {
         let Self {
             allowed,
@@ -352,7 +353,7 @@ impl Decision {
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
+pub enum UnansweredReason {
     /// The operation failed.
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -365,10 +366,10 @@ pub enum Unanswered {
 ///
 /// # Errors
 /// The call failed, or this is the outcome of another one.
-pub fn read_acquired(outcome: &Outcome) -> Result<Acquired, Unanswered> {
+pub fn read_acquired(outcome: &Outcome) -> Result<Acquired, UnansweredReason> {
     let [kind, one, ms] = numbers(outcome)?;
     let (one, ms) = (natural(one)?, natural(ms)?);
-    let place = usize::try_from(one).map_err(|_| Unanswered::Foreign)?;
+    let place = usize::try_from(one).map_err(|_| UnansweredReason::Foreign)?;
     Ok(match kind {
         0 => Acquired::Granted {
             token: one,
@@ -387,10 +388,10 @@ pub fn read_acquired(outcome: &Outcome) -> Result<Acquired, Unanswered> {
             permits: u16::try_from(one)
                 .ok()
                 .and_then(Permits::new)
-                .ok_or(Unanswered::Foreign)?
+                .ok_or(UnansweredReason::Foreign)?
                 .count(),
         },
-        _ => return Err(Unanswered::Foreign),
+        _ => return Err(UnansweredReason::Foreign),
     })
 }
 
@@ -399,7 +400,7 @@ pub fn read_acquired(outcome: &Outcome) -> Result<Acquired, Unanswered> {
 ///
 /// # Errors
 /// The call failed, or this is the outcome of another one.
-pub fn read_renewed(outcome: &Outcome) -> Result<Option<u64>, Unanswered> {
+pub fn read_renewed(outcome: &Outcome) -> Result<Option<u64>, UnansweredReason> {
     match outcome {
         Outcome::Nil => Ok(None),
         Outcome::Int(ms) => natural(*ms).map(Some),
@@ -412,7 +413,7 @@ pub fn read_renewed(outcome: &Outcome) -> Result<Option<u64>, Unanswered> {
 ///
 /// # Errors
 /// The call failed, or this is the outcome of another one.
-pub fn read_done(outcome: &Outcome) -> Result<bool, Unanswered> {
+pub fn read_done(outcome: &Outcome) -> Result<bool, UnansweredReason> {
     match outcome {
         Outcome::Int(0) => Ok(false),
         Outcome::Int(1) => Ok(true),
@@ -424,9 +425,9 @@ pub fn read_done(outcome: &Outcome) -> Result<bool, Unanswered> {
 ///
 /// # Errors
 /// The call failed, or this is the outcome of another one.
-pub fn read_looked(outcome: &Outcome) -> Result<Looked, Unanswered> {
+pub fn read_looked(outcome: &Outcome) -> Result<Looked, UnansweredReason> {
     let [holders, waiters, token] = numbers(outcome)?;
-    let count = |n| usize::try_from(n).map_err(|_| Unanswered::Foreign);
+    let count = |n| usize::try_from(n).map_err(|_| UnansweredReason::Foreign);
     Ok(Looked {
         holders: count(holders)?,
         waiters: count(waiters)?,
@@ -438,9 +439,9 @@ pub fn read_looked(outcome: &Outcome) -> Result<Looked, Unanswered> {
 ///
 /// # Errors
 /// The call failed, or this is the outcome of another one.
-pub fn read_decision(outcome: &Outcome) -> Result<Decision, Unanswered> {
+pub fn read_decision(outcome: &Outcome) -> Result<PermitDecision, UnansweredReason> {
     let [allowed, remaining, retry, reset] = numbers(outcome)?;
-    Ok(Decision {
+    Ok(PermitDecision {
         allowed: allowed != 0,
         remaining: natural(remaining)?,
         retry_ms: u64::try_from(retry).ok(),
@@ -458,8 +459,8 @@ fn number(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 
-fn natural(n: i64) -> Result<u64, Unanswered> {
-    u64::try_from(n).map_err(|_| Unanswered::Foreign)
+fn natural(n: i64) -> Result<u64, UnansweredReason> {
+    u64::try_from(n).map_err(|_| UnansweredReason::Foreign)
 }
 
 fn many(numbers: &[i64]) -> Outcome {
@@ -467,7 +468,7 @@ fn many(numbers: &[i64]) -> Outcome {
 }
 
 /// The numbers of an outcome that has `N` of them.
-fn numbers<const N: usize>(outcome: &Outcome) -> Result<[i64; N], Unanswered> {
+fn numbers<const N: usize>(outcome: &Outcome) -> Result<[i64; N], UnansweredReason> {
     let Outcome::Many(parts) = outcome else {
         return Err(unanswered(outcome));
     };
@@ -476,12 +477,12 @@ fn numbers<const N: usize>(outcome: &Outcome) -> Result<[i64; N], Unanswered> {
         other => Err(unanswered(other)),
     });
     let numbers: Vec<i64> = parts.collect::<Result<_, _>>()?;
-    numbers.try_into().map_err(|_| Unanswered::Foreign)
+    numbers.try_into().map_err(|_| UnansweredReason::Foreign)
 }
 
-const fn unanswered(outcome: &Outcome) -> Unanswered {
+const fn unanswered(outcome: &Outcome) -> UnansweredReason {
     match outcome {
-        Outcome::Failed(failure) => Unanswered::Failed(*failure),
-        _ => Unanswered::Foreign,
+        Outcome::Failed(failure) => UnansweredReason::Failed(*failure),
+        _ => UnansweredReason::Foreign,
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 const NOW: u64 = 1_800_000_000_000;
 
 /// As a script calls a command.
-fn ask(line: &str) -> Result<Request, String> {
+fn ask(line: &str) -> Result<ParsedRequest, String> {
     let args: Vec<Bytes> = line
         .split_ascii_whitespace()
         .map(|word| Bytes::copy_from_slice(word.as_bytes()))
@@ -72,7 +72,7 @@ fn mistakes_get_the_texts_of_redis() {
 #[test]
 fn options_of_set_are_understood_in_any_order() {
     let action = |line| match ask(line) {
-        Ok(Request::One {
+        Ok(ParsedRequest::One {
             action:
                 Action::Set {
                     condition,
@@ -111,7 +111,7 @@ fn options_of_set_are_understood_in_any_order() {
 #[test]
 fn plain_reads_and_writes_are_what_their_fast_paths_do() {
     let one = |action| {
-        Ok(Request::One {
+        Ok(ParsedRequest::One {
             key: "a".into(),
             action,
             shape: Shape::Plain,
@@ -123,13 +123,13 @@ fn plain_reads_and_writes_are_what_their_fast_paths_do() {
 
 #[test]
 fn several_keys_of_one_command_are_several_operations() {
-    assert_eq!(ask("DEL a b"), Ok(Request::Many(Many::Delete)));
-    assert_eq!(ask("UNLINK a b"), Ok(Request::Many(Many::Delete)));
-    assert_eq!(ask("EXISTS a a"), Ok(Request::Many(Many::Exists)));
-    assert_eq!(ask("MSET a 1 b 2"), Ok(Request::Many(Many::Set)));
+    assert_eq!(ask("DEL a b"), Ok(ParsedRequest::Many(Many::Delete)));
+    assert_eq!(ask("UNLINK a b"), Ok(ParsedRequest::Many(Many::Delete)));
+    assert_eq!(ask("EXISTS a a"), Ok(ParsedRequest::Many(Many::Exists)));
+    assert_eq!(ask("MSET a 1 b 2"), Ok(ParsedRequest::Many(Many::Set)));
     assert_eq!(
         ask("DEL a"),
-        Ok(Request::One {
+        Ok(ParsedRequest::One {
             key: Bytes::from_static(b"a"),
             action: Action::Delete,
             shape: Shape::Plain
@@ -142,7 +142,7 @@ fn keys_stand_where_the_description_says() {
     let places = |name: &[u8], args: usize| {
         let spec = COMMANDS.named(name).expect("it is a command");
         let words = vec![Bytes::from_static(b"2"); args];
-        spec.key_places(&words.as_slice()).collect::<Vec<_>>()
+        spec.key_indexes(&words.as_slice()).collect::<Vec<_>>()
     };
     assert_eq!(places(b"get", 2), [1]);
     assert_eq!(places(b"set", 6), [1]);

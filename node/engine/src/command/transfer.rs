@@ -1,6 +1,7 @@
 //! The steps by which a key's value is given to a key of another partition, or to one whose value
-//! is too large for one record: read at the source, stored at the target, and, if it was a renaming,
-//! deleted at the source if nothing has changed it. The caller takes one step after the other.
+//! is too large for one record: read at the source, stored at the target, and, if it was a
+//! renaming, deleted at the source if nothing has changed it. The caller takes one step after the
+//! other.
 //!
 //! ```text
 //!   read ──> store                                            one record, so it is seen whole
@@ -89,7 +90,7 @@ static READ: Joint = Joint {
             }
             None => (false, false, Value::of(&entry)),
         };
-        let form = Form {
+        let form = ContentForm {
             kind: entry.kind(),
             table,
         };
@@ -107,9 +108,9 @@ static READ: Joint = Joint {
     ..JOINT
 };
 
-/// Gives a key what was read of a key that is renamed. Numbers: stage, condition, the number that it
-/// compares, form, deadline (time left, wall time). → `Int`, the key's version, or the birth of its
-/// unfinished table; `Nil` if the condition is not met
+/// Gives a key what was read of a key that is renamed. Numbers: stage, condition, the number that
+/// it compares, form, deadline (time left, wall time). → `Int`, the key's version, or the birth of
+/// its unfinished table; `Nil` if the condition is not met
 static MOVED: Joint = Joint {
     number: NUMBER + 1,
     name: "store renamed",
@@ -157,13 +158,13 @@ static REMOVE: Joint = Joint {
 
 /// How a value lies in its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct ContentForm {
     kind: Kind,
     /// As rows: field, value, and two numbers for its deadline, or empty ones. If not, as it is.
     table: bool,
 }
 
-impl Form {
+impl ContentForm {
     /// Its number in a step.
     fn number(self) -> i64 {
         2 * i64::from(self.kind.number()) + i64::from(self.table)
@@ -239,7 +240,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     let known = (
         StoreStage::of_number(stage),
         Must::of_number(must),
-        Form::of_number(form),
+        ContentForm::of_number(form),
     );
     let (Some(stage), Some(must), Some(form)) = known else {
         return Outcome::Nil;
@@ -353,7 +354,7 @@ pub struct Transfer {
 
 /// A step of a [`Transfer`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct Read {
+pub struct ContentRead {
     /// The version of the source.
     pub version: i64,
     /// Whether more of it follows.
@@ -363,7 +364,7 @@ pub struct Read {
     content: Bytes,
 }
 
-impl Read {
+impl ContentRead {
     /// What [`Transfer::read`] answered. `None`: that is something else.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Option<Self> {
@@ -406,7 +407,8 @@ impl Read {
 }
 
 impl Transfer {
-    /// Reads the first key, or what follows a row of it. → [`Read::of`], or `Nil` if it is absent
+    /// Reads the first key, or what follows a row of it. → [`ContentRead::of`], or `Nil` if it is
+    /// absent
     #[must_use]
     pub fn read(&self, after: Option<Bytes>) -> Action {
         let longest = i64::try_from(self.to.1.len()).unwrap_or(i64::MAX);
@@ -418,7 +420,7 @@ impl Transfer {
     /// version that an earlier try stored. → `Int`: its version, or what the next part is given as
     /// `begun`. `Nil`: it holds something else
     #[must_use]
-    pub fn store(&self, read: &Read, begun: Option<i64>, own: Option<i64>) -> Action {
+    pub fn store(&self, read: &ContentRead, begun: Option<i64>, own: Option<i64>) -> Action {
         let joint = if self.renames { &MOVED } else { &COPIED };
         let stage = match (begun, read.more) {
             (None, false) => StoreStage::Whole,

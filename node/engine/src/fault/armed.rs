@@ -37,16 +37,16 @@ static ARMED: AtomicUsize = AtomicUsize::new(usize::MAX);
     "no fault point has the name {said:?}; choose from {}",
     NAMES.map(|(name, _)| name).join(", ")
 )]
-pub struct Unknown {
+pub struct UnknownFault {
     said: String,
 }
 
 impl FromStr for Point {
-    type Err = Unknown;
+    type Err = UnknownFault;
 
-    fn from_str(said: &str) -> Result<Self, Unknown> {
+    fn from_str(said: &str) -> Result<Self, UnknownFault> {
         let found = NAMES.iter().find(|(name, _)| *name == said);
-        found.map(|(_, point)| *point).ok_or_else(|| Unknown {
+        found.map(|(_, point)| *point).ok_or_else(|| UnknownFault {
             said: said.to_owned(),
         })
     }

@@ -53,7 +53,7 @@ pub struct Filter {
     /// The maps of it.
     pub maps: Maps,
     /// The keys.
-    pub keys: Keys,
+    pub keys: KeyFilter,
     /// Whether changes have the new values, too.
     pub values: bool,
     /// Whether each field of a collection has its change. If not, a log entry has one change for
@@ -86,7 +86,7 @@ impl Maps {
 
 /// Which keys a subscriber follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Keys {
+pub enum KeyFilter {
     /// All keys.
     All,
     /// Keys that begin with these bytes.
@@ -95,7 +95,7 @@ pub enum Keys {
     One(Bytes),
 }
 
-impl Keys {
+impl KeyFilter {
     fn holds(&self, key: &[u8]) -> bool {
         match self {
             Self::All => true,
@@ -120,7 +120,7 @@ struct SentKeys {
     bytes: Vec<u8>,
 }
 
-impl Serialize for Keys {
+impl Serialize for KeyFilter {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let kind = match self {
             Self::All => 0,
@@ -132,7 +132,7 @@ impl Serialize for Keys {
     }
 }
 
-impl<'de> Deserialize<'de> for Keys {
+impl<'de> Deserialize<'de> for KeyFilter {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let SentKeys { kind, bytes } = SentKeys::deserialize(deserializer)?;
         match (kind, bytes) {

@@ -38,7 +38,7 @@ pub(crate) enum Known {
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
-struct Origin {
+struct OriginOutcomes {
     finished: u64,
     applied: VecDeque<(u64, u64, Outcome)>,
     /// Whether something was remembered since `retire_clients` last looked.
@@ -48,7 +48,7 @@ struct Origin {
 /// The outcomes kept by one partition.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Dedup {
-    origins: LiteMap<MemberId, Origin>,
+    origins: LiteMap<MemberId, OriginOutcomes>,
 }
 
 impl Dedup {
@@ -162,7 +162,7 @@ impl Dedup {
             {
                 joined.origins.insert(
                     *id,
-                    Origin {
+                    OriginOutcomes {
                         finished: 0,
                         touched: true,
                         ..theirs.clone()

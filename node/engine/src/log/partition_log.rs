@@ -8,7 +8,7 @@
 
 use super::dedup::OpId;
 use crate::mutant::{self, broken};
-use crate::store::{Effect, Map, Undo};
+use crate::store::{Effect, StoredMap, Undo};
 use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::outcome::Outcome;
@@ -199,7 +199,7 @@ impl Log {
 
     /// Everything up to `to` is committed, so what it replaced can be dropped. Whole maps are freed
     /// in slices by the caller.
-    pub(crate) fn commit(&mut self, to: u64, garbage: &mut Vec<Map>) {
+    pub(crate) fn commit(&mut self, to: u64, garbage: &mut Vec<StoredMap>) {
         let to = to.min(self.last());
         // An entry that is not committed is never trimmed.
         let first = self.committed.saturating_sub(self.base) as usize;
@@ -220,7 +220,7 @@ impl Log {
     }
 
     /// A table that undoing would bring back, if this walk is in it.
-    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut StoredMap> {
         let first = self.committed.saturating_sub(self.base) as usize;
         let mut undos = self
             .records
@@ -232,7 +232,7 @@ impl Log {
 
     /// Drops up to `count` entries of a log that is not needed any more. Returns whether any are
     /// left. Maps and tables that undoing would bring back go to the garbage.
-    pub(crate) fn shed(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+    pub(crate) fn shed(&mut self, count: usize, garbage: &mut Vec<StoredMap>) -> bool {
         for record in self.records.drain(..count.min(self.records.len())) {
             record.undo.recycle(garbage);
         }

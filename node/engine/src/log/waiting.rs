@@ -10,9 +10,9 @@
 //!        its partition executes nothing ──> stall, until it does (stir)
 //! ```
 //! A ticket is an operation that answers that it is blocked (`crate::command::blocking`). The
-//! primary executes the first one of a key again when the key changes, and the next ones for as long
-//! as they go on. So one change wakes one waiter if there is enough for one, and waiters that stay
-//! in line cost nothing. Lines are tried in the order in which they were woken.
+//! primary executes the first one of a key again when the key changes, and the next ones for as
+//! long as they go on. So one change wakes one waiter if there is enough for one, and waiters that
+//! stay in line cost nothing. Lines are tried in the order in which they were woken.
 //!
 //! Tickets live in memory alone, for a tenure. A caller whose ticket is lost asks again, with its
 //! age. Tickets of a key that come within one lease of the first one are ordered by their age, so
@@ -86,7 +86,7 @@ pub(crate) struct RoomIsFull;
 
 /// What is next for the first ticket of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum NextTicket {
     /// It is being executed.
     Now,
     /// It is tried after those that were woken before.
@@ -98,17 +98,17 @@ enum Next {
 }
 
 #[derive(Debug)]
-struct Line {
+struct TicketLine {
     /// When the first ticket came.
     began: Time,
     tickets: BTreeMap<Rank, TicketName>,
-    next: Next,
+    next: NextTicket,
 }
 
 /// All lines of one data thread.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom<W> {
-    lines: BTreeMap<(PartitionRef, MapId), BTreeMap<Bytes, Line>>,
+    lines: BTreeMap<(PartitionRef, MapId), BTreeMap<Bytes, TicketLine>>,
     tickets: BTreeMap<TicketName, Placed<W>>,
     /// Lines whose first ticket is to be tried, in the order in which they were woken.
     woken: BTreeMap<u64, WaitedKey>,
@@ -159,11 +159,11 @@ impl<W> WaitingRoom<W> {
         line.map_or(0, |line| line.tickets.len())
     }
 
-    fn line(&self, (at, map, key): &WaitedKey) -> Option<&Line> {
+    fn line(&self, (at, map, key): &WaitedKey) -> Option<&TicketLine> {
         self.lines.get(&(*at, *map))?.get(key)
     }
 
-    fn line_mut(&mut self, (at, map, key): &WaitedKey) -> Option<&mut Line> {
+    fn line_mut(&mut self, (at, map, key): &WaitedKey) -> Option<&mut TicketLine> {
         self.lines.get_mut(&(*at, *map))?.get_mut(key)
     }
 
@@ -202,10 +202,10 @@ impl<W> WaitingRoom<W> {
         self.filled.add(bytes);
         let number = self.number();
         let lines = self.lines.entry((key.0, key.1)).or_default();
-        let line = lines.entry(key.2.clone()).or_insert_with(|| Line {
+        let line = lines.entry(key.2.clone()).or_insert_with(|| TicketLine {
             began: now,
             tickets: BTreeMap::new(),
-            next: Next::Now,
+            next: NextTicket::Now,
         });
         let since = if now.since(line.began) <= lease {
             let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
@@ -264,7 +264,7 @@ impl<W> WaitingRoom<W> {
     }
 
     fn end_line(&mut self, key: &WaitedKey) {
-        self.set_next(key, Next::Now);
+        self.set_next(key, NextTicket::Now);
         let (at, map, name) = key;
         if let Some(lines) = self.lines.get_mut(&(*at, *map)) {
             lines.remove(name);
@@ -328,28 +328,28 @@ impl<W> WaitingRoom<W> {
 
     /// The first ticket of a line is tried after those of the lines that were woken before.
     fn wake(&mut self, key: &WaitedKey) {
-        let is_woken = |line: &Line| matches!(line.next, Next::Try(_));
+        let is_woken = |line: &TicketLine| matches!(line.next, NextTicket::Try(_));
         if self.line(key).is_some_and(|line| !is_woken(line)) {
             let number = self.number();
-            self.set_next(key, Next::Try(number));
+            self.set_next(key, NextTicket::Try(number));
         }
     }
 
-    fn set_next(&mut self, key: &WaitedKey, next: Next) {
+    fn set_next(&mut self, key: &WaitedKey, next: NextTicket) {
         let Some(line) = self.line_mut(key) else {
             return;
         };
         match std::mem::replace(&mut line.next, next) {
-            Next::Now => {}
-            Next::Try(number) => drop(self.woken.remove(&number)),
-            Next::Rest(until) => _ = self.due.remove(&(until, key.clone())),
-            Next::Stall(number) => drop(self.stalled.remove(&(key.0, number))),
+            NextTicket::Now => {}
+            NextTicket::Try(number) => drop(self.woken.remove(&number)),
+            NextTicket::Rest(until) => _ = self.due.remove(&(until, key.clone())),
+            NextTicket::Stall(number) => drop(self.stalled.remove(&(key.0, number))),
         }
         match next {
-            Next::Now => {}
-            Next::Try(number) => drop(self.woken.insert(number, key.clone())),
-            Next::Rest(until) => _ = self.due.insert((until, key.clone())),
-            Next::Stall(number) => drop(self.stalled.insert((key.0, number), key.clone())),
+            NextTicket::Now => {}
+            NextTicket::Try(number) => drop(self.woken.insert(number, key.clone())),
+            NextTicket::Rest(until) => _ = self.due.insert((until, key.clone())),
+            NextTicket::Stall(number) => drop(self.stalled.insert((key.0, number), key.clone())),
         }
     }
 
@@ -362,7 +362,7 @@ impl<W> WaitingRoom<W> {
     /// Takes a line whose first ticket is to be tried.
     pub(crate) fn next_woken(&mut self) -> Option<WaitedKey> {
         let (_, key) = self.woken.pop_first()?;
-        self.set_next(&key, Next::Now);
+        self.set_next(&key, NextTicket::Now);
         Some(key)
     }
 
@@ -375,13 +375,13 @@ impl<W> WaitingRoom<W> {
     /// The first ticket of a line is blocked. It is tried again when the key changes, and at the
     /// latest after this time. What it changed itself does not count.
     pub(crate) fn rest(&mut self, key: &WaitedKey, now: Time, within: Duration) {
-        self.set_next(key, Next::Rest(now + within.max(REST_LEAST)));
+        self.set_next(key, NextTicket::Rest(now + within.max(REST_LEAST)));
     }
 
     /// The partition of a line executes nothing at present.
     pub(crate) fn stall(&mut self, key: &WaitedKey) {
         let number = self.number();
-        self.set_next(key, Next::Stall(number));
+        self.set_next(key, NextTicket::Stall(number));
     }
 
     /// A partition executes what callers wait for, perhaps after a time in which it did not.

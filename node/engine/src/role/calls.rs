@@ -17,7 +17,7 @@ use crate::log::partition_log::begin_anew;
 use crate::mutant::{self, broken};
 use crate::value::entry::Entry;
 use crate::value::outcome::Outcome;
-use crate::wire::api::Token;
+use crate::wire::api::CallToken;
 use crate::wire::frame::Forwarded;
 use bytes::Bytes;
 use doyen_gossip::Time;
@@ -26,9 +26,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Where the outcome goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum CallSource {
     /// A caller of this node.
-    Local(Token),
+    Local(CallToken),
     /// Another node, in this attempt and for this lineage. Its operations on the partition below
     /// `finished` are finished.
     Peer {
@@ -42,7 +42,7 @@ pub(crate) enum Source {
     Waiter { member: MemberId, stamp: u64 },
 }
 
-impl Source {
+impl CallSource {
     /// The peer that forwarded an operation.
     pub(crate) const fn of_forwarded(member: MemberId, forwarded: &Forwarded) -> Self {
         let Forwarded {
@@ -60,7 +60,7 @@ impl Source {
     }
 
     /// The local caller, if it is one.
-    pub(crate) const fn token(&self) -> Option<Token> {
+    pub(crate) const fn token(&self) -> Option<CallToken> {
         match self {
             Self::Local(token) => Some(*token),
             Self::Peer { .. } | Self::Waiter { .. } => None,
@@ -80,7 +80,7 @@ impl Source {
 #[derive(Debug, Clone)]
 pub(crate) struct PendingCall {
     /// Where it came from.
-    pub(crate) source: Source,
+    pub(crate) source: CallSource,
     /// Its number at its origin.
     pub(crate) n: u64,
     /// What to do.
@@ -108,7 +108,7 @@ pub(crate) struct Tried {
 impl PendingCall {
     /// A call that was not tried before, with its deadline, and whether that is its own.
     pub(crate) const fn new(
-        source: Source,
+        source: CallSource,
         n: u64,
         work: Work,
         (until, hurried): (Time, bool),
@@ -142,8 +142,8 @@ impl PendingCall {
     }
 
     /// Where to send the answer, and under which number.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker {
+    pub(crate) fn asker(&self) -> CallOrigin {
+        CallOrigin {
             source: self.source,
             n: self.n,
             write: self.work.is_write(),
@@ -153,9 +153,9 @@ impl PendingCall {
 
 /// The source of an operation, its number there, and whether it is a write.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asker {
+pub(crate) struct CallOrigin {
     /// Where the operation came from.
-    pub(crate) source: Source,
+    pub(crate) source: CallSource,
     /// Its number at its origin.
     pub(crate) n: u64,
     /// Whether it is a write.
@@ -196,7 +196,7 @@ impl Execution {
 #[derive(Debug)]
 pub(crate) struct Executed {
     /// Where to send the answer.
-    pub(crate) asker: Asker,
+    pub(crate) asker: CallOrigin,
     /// When its caller gets an error, if there is no answer before.
     pub(crate) until: Time,
     /// Whether its deadline differs from `Limits::park` after its submission.
@@ -246,7 +246,7 @@ impl Executed {
 
     /// An operation that was executed before it became a call.
     pub(crate) fn at_once(
-        asker: Asker,
+        asker: CallOrigin,
         (until, hurried): (Time, bool),
         done: Execution,
         again: Again,
@@ -271,7 +271,7 @@ impl Executed {
 
     /// Whether its caller waited at this node.
     pub(crate) const fn is_of_ticket(&self) -> bool {
-        matches!(self.asker.source, Source::Waiter { .. })
+        matches!(self.asker.source, CallSource::Waiter { .. })
     }
 
     /// The original call. `None` for a peer's call, and for one that waited.
@@ -299,7 +299,7 @@ impl Executed {
         let tried =
             (before.is_some() || outcome.is_some()).then(|| Box::new(Tried { before, outcome }));
         let Self {
-            asker: Asker { source, n, .. },
+            asker: CallOrigin { source, n, .. },
             until,
             hurried,
             ..
@@ -456,7 +456,7 @@ impl Calls {
     }
 
     /// The sources of all calls that are not committed, and their deadlines.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (Source, Time)> + '_ {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (CallSource, Time)> + '_ {
         let calls = self
             .parked
             .iter()

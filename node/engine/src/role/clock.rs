@@ -17,20 +17,20 @@ const DRIFT_PART: u64 = 50;
 /// What was heard earlier is brought up to date no more often than this, in microseconds.
 const SETTLED_US: u64 = 10_000;
 
-/// For so long after it heard its primary, a copy's clock is as good as that of the primary: a death
-/// is noticed meanwhile.
+/// For so long after it heard its primary, a copy's clock is as good as that of the primary: a
+/// death is noticed meanwhile.
 const RECENT_US: u64 = 4_000_000;
 
 /// A partition's clock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct PartitionClock {
     us: u64,
     heard: Time,
     /// The epoch in which the tenure began whose primary was heard.
     since: Epoch,
 }
 
-impl Clock {
+impl PartitionClock {
     /// The clock begins at 1 ms, because a deadline of 0 means none.
     pub(crate) const fn new(now: Time) -> Self {
         Self {
@@ -113,7 +113,7 @@ mod tests {
         // The copy's clock is 2 % faster than the primary's. One message comes at once, and all
         // others are two seconds late.
         let now = |ms: u64| Time(ms * 1_020_000);
-        let mut copy = Clock::new(at(0));
+        let mut copy = PartitionClock::new(at(0));
         copy.hear(5_000, Epoch(3), now(0));
         for ms in 1..60_000 {
             let late = 5_000 + ms - ms.min(2_000);
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_new_tenure_counts_even_if_its_clock_is_behind() {
-        let mut copy = Clock::new(at(0));
+        let mut copy = PartitionClock::new(at(0));
         copy.hear(9_000, Epoch(3), at(100));
         copy.hear(2_000, Epoch(4), at(200));
         assert_eq!(copy.advance(at(300)), 2_100);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_copy_that_heard_nothing_for_an_hour_tells_no_more_than_has_passed() {
-        let mut copy = Clock::new(at(0));
+        let mut copy = PartitionClock::new(at(0));
         copy.hear(5_000, Epoch(3), at(0));
         assert_eq!(copy.report(at(3_000)), 8_000);
         // An hour of the primary's clock, by one that is 2 % faster.
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_new_primary_is_raised_and_never_set_back() {
-        let mut clock = Clock::new(at(0));
+        let mut clock = PartitionClock::new(at(0));
         clock.raise(4_000, at(500));
         clock.raise(3_000, at(600));
         assert_eq!(clock.advance(at(1_000)), 4_500);

@@ -18,8 +18,10 @@
 use super::timers::Duty;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
-use crate::store::Place;
-use crate::store::census::{Census, Compacting, CompactionRun, Round, STEP_BLOCKS, Sparse, Stage};
+use crate::store::SurveyPosition;
+use crate::store::census::{
+    Census, CensusStage, Compacting, CompactionRun, Round, STEP_BLOCKS, Sparse,
+};
 use crate::value::entry::Entry;
 use doyen_gossip::Time;
 use std::collections::VecDeque;
@@ -78,14 +80,14 @@ impl Slots {
         }
         // If values wait for memory that is free already, it need not be given back.
         let stage = if moves && short && !cleared {
-            Stage::Census(Census::default())
+            CensusStage::Census(Census::default())
         } else {
-            Stage::shake(loose, true)
+            CensusStage::shake(loose, true)
         };
         (compacting.gain, compacting.freed) = (loose, loose.min(dropped) / 2);
         compacting.run = Some(CompactionRun {
             rest: VecDeque::new(),
-            place: Place::default(),
+            place: SurveyPosition::default(),
             stage,
         });
         host.timers.set(Duty::Compact, now);
@@ -100,7 +102,7 @@ impl Slots {
                 .filter(|slot| slot.held.is_some())
                 .map(|slot| slot.at)
                 .collect();
-            run.place = Place::default();
+            run.place = SurveyPosition::default();
         }
     }
 
@@ -123,7 +125,7 @@ impl Slots {
             let Some(run) = &mut host.memory.compacting.run else {
                 return;
             };
-            if let Stage::Shake { shaking, .. } = &mut run.stage {
+            if let CensusStage::Shake { shaking, .. } = &mut run.stage {
                 match shaking.step(now) {
                     Some(next) => host.timers.rest(Duty::Compact, next),
                     None => self.end_stage(host, now),
@@ -138,24 +140,24 @@ impl Slots {
             let held = self.get_mut(at).and_then(|slot| slot.held.as_deref_mut());
             let place = run.place.clone();
             let (more, worked) = match (&mut run.stage, held) {
-                (Stage::Census(census), Some(held)) => (
+                (CensusStage::Census(census), Some(held)) => (
                     held.store.survey(&mut run.place, census),
                     std::mem::take(&mut census.work),
                 ),
-                (Stage::Round(round), Some(held)) => (
+                (CensusStage::Round(round), Some(held)) => (
                     held.store.survey(&mut run.place, round),
                     std::mem::take(&mut round.work),
                 ),
-                (Stage::Shake { .. } | Stage::Sort(..), _) | (_, None) => (false, 0),
+                (CensusStage::Shake { .. } | CensusStage::Sort(..), _) | (_, None) => (false, 0),
             };
             work += worked + 1;
-            if let Stage::Round(round) = &mut run.stage
+            if let CensusStage::Round(round) = &mut run.stage
                 && std::mem::take(&mut round.again)
             {
                 run.place = place;
             } else if !more {
                 run.rest.pop_front();
-                run.place = Place::default();
+                run.place = SurveyPosition::default();
             }
         }
     }
@@ -171,31 +173,31 @@ impl Slots {
         // Entries that were given up for reuse would keep their blocks.
         Entry::forget_spare();
         match &mut run.stage {
-            Stage::Shake { first: true, .. } if loose >= least => {
+            CensusStage::Shake { first: true, .. } if loose >= least => {
                 compacting.freed = 0;
-                run.stage = Stage::Census(Census::default());
+                run.stage = CensusStage::Census(Census::default());
             }
-            Stage::Shake { .. } => {
+            CensusStage::Shake { .. } => {
                 compacting.run = None;
                 (compacting.loose_after, compacting.freed) = (u64::MAX, 0);
                 compacting.settles_until = now + SETTLES;
                 return;
             }
             // The next steps continue here: no partition is on the list.
-            Stage::Census(census) => {
-                run.stage = Stage::Sort(std::mem::take(census), Sparse::default());
+            CensusStage::Census(census) => {
+                run.stage = CensusStage::Sort(std::mem::take(census), Sparse::default());
                 return;
             }
-            Stage::Sort(census, sparse) => {
+            CensusStage::Sort(census, sparse) => {
                 if !census.sort(sparse, STEP_BLOCKS) {
                     let (later, values) = (std::mem::take(sparse), census.values);
                     compacting.gain = later.gain;
                     compacting.next_run = now + if short { REST_SHORT } else { REST };
-                    run.stage = Stage::Round(Round::of(later, values));
+                    run.stage = CensusStage::Round(Round::of(later, values));
                 }
                 return;
             }
-            Stage::Round(round) => {
+            CensusStage::Round(round) => {
                 if !round.choose(bytes) {
                     return;
                 }
@@ -204,7 +206,7 @@ impl Slots {
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
                     compacting.gain = loose;
-                    run.stage = Stage::shake(loose, false);
+                    run.stage = CensusStage::shake(loose, false);
                 }
             }
         }

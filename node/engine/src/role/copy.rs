@@ -8,7 +8,7 @@ use crate::role::holding::{Bond, Follow, Following};
 use crate::role::host::Host;
 use crate::store::{Effect, Undo};
 use crate::value::cause::{By, Cause};
-use crate::wire::frame::{Ack, Frame, Head};
+use crate::wire::frame::{Ack, Frame, FrameHead};
 use doyen_gossip::Time;
 use doyen_placement::level::CLOCKS;
 use doyen_placement::{Epoch, MemberId};
@@ -74,7 +74,7 @@ impl Following<'_> {
         &mut self,
         cx: &mut Host,
         from: MemberId,
-        head: &Head,
+        head: &FrameHead,
         (base, last): (u64, u64),
         entries: Vec<Logged>,
     ) {
@@ -150,7 +150,7 @@ impl Following<'_> {
         &mut self,
         cx: &mut Host,
         from: MemberId,
-        head: &Head,
+        head: &FrameHead,
         entries: Vec<Logged>,
     ) {
         let Some(since) = self.follows(from, head.epoch) else {
@@ -238,7 +238,7 @@ impl Following<'_> {
             .filter(|_| epoch >= fence || broken(&mutant::NO_FENCE))
     }
 
-    fn want(&mut self, cx: &mut Host, from: MemberId, head: &Head) {
+    fn want(&mut self, cx: &mut Host, from: MemberId, head: &FrameHead) {
         let next = self.log.last() + 1;
         let follower = &mut *self.follower;
         if follower.wanted.replace((head.epoch, next)) != Some((head.epoch, next)) {

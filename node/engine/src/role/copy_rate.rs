@@ -76,7 +76,7 @@ impl Longer {
 
 /// The pace of one data thread.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct CopyRate {
     /// This thread's part of the pace that an operator has set.
     fixed: Option<u64>,
     /// The present pace, in bytes a second.
@@ -85,7 +85,7 @@ pub(crate) struct Pace {
     quiet: bool,
     sent: Bucket,
     taken: Bucket,
-    answers: Answers,
+    answers: LatencyHistogram,
     failed: u32,
     /// The p99 of answers while nothing is copied.
     normal: Option<Duration>,
@@ -138,7 +138,7 @@ impl Bucket {
     }
 }
 
-impl Pace {
+impl CopyRate {
     pub(crate) fn new(now: Time) -> Self {
         let bucket = Bucket {
             left: 0,
@@ -151,7 +151,7 @@ impl Pace {
             quiet: true,
             sent: bucket,
             taken: bucket,
-            answers: Answers::default(),
+            answers: LatencyHistogram::default(),
             failed: 0,
             normal: None,
             assumed: false,
@@ -262,7 +262,7 @@ impl Pace {
         let failed = std::mem::take(&mut self.failed);
         let copied = std::mem::take(&mut self.copied);
         self.began = now;
-        self.answers = Answers::default();
+        self.answers = LatencyHistogram::default();
         if count > 0 && !copied {
             // Normal is the average of the last quiet seconds. One bad window does not change it
             // much, and neither does a good one.
@@ -313,7 +313,7 @@ impl Pace {
 /// A histogram of the times of answers. Each bucket begins a sixteenth of a doubling after the one
 /// before; below 16 us there is one for each microsecond.
 #[derive(Debug)]
-struct Answers {
+struct LatencyHistogram {
     buckets: [u32; BUCKETS],
     count: u32,
 }
@@ -321,7 +321,7 @@ struct Answers {
 /// Up to two seconds. Longer times are in the last bucket.
 const BUCKETS: usize = 16 * 18;
 
-impl Default for Answers {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self {
             buckets: [0; BUCKETS],
@@ -330,7 +330,7 @@ impl Default for Answers {
     }
 }
 
-impl Answers {
+impl LatencyHistogram {
     #[inline]
     fn note(&mut self, after: Duration, count: u32) {
         self.buckets[bucket(after)] += count;
@@ -376,7 +376,13 @@ mod tests {
 
     /// A second of windows with `count` answers that `took` this long, while copies are made or
     /// not. Returns the pace afterwards.
-    fn second(pace: &mut Pace, from: &mut u64, took: Duration, count: u32, copies: bool) -> u64 {
+    fn second(
+        pace: &mut CopyRate,
+        from: &mut u64,
+        took: Duration,
+        count: u32,
+        copies: bool,
+    ) -> u64 {
         for _ in 0..4 {
             pace.answered(took, count);
             if copies {
@@ -389,8 +395,8 @@ mod tests {
     }
 
     /// A pace that late answers have slowed down to the least, and the time of that.
-    fn at_least() -> (Pace, u64) {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+    fn at_least() -> (CopyRate, u64) {
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         second(&mut pace, &mut now, Duration::from_micros(300), 1000, false);
         (0..10).for_each(|_| _ = second(&mut pace, &mut now, Duration::from_millis(5), 1000, true));
         assert_eq!(pace.rate(), LEAST);
@@ -399,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_slower_pace_has_smaller_parts() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = CopyRate::new(at(0));
         second(&mut pace, &mut 0, Duration::from_micros(300), 1000, false);
         assert_eq!(pace.part() as u64, BEGIN / 1000 * PART);
         pace.set(MoveRate::Bytes(1 << 20), 1);
@@ -427,7 +433,7 @@ mod tests {
             Duration::from_micros(1 << 21),
             "as good as never"
         );
-        let mut answers = Answers::default();
+        let mut answers = LatencyHistogram::default();
         answers.note(Duration::from_micros(100), 980);
         answers.note(Duration::from_millis(10), 20);
         assert!(answers.p99() > Duration::from_millis(9));
@@ -437,7 +443,7 @@ mod tests {
 
     #[test]
     fn copies_slow_down_while_answers_take_longer_than_normal() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         let quick = Duration::from_micros(300);
         second(&mut pace, &mut now, quick, 1000, false);
         assert_eq!(pace.rate(), BEGIN);
@@ -450,7 +456,7 @@ mod tests {
             .last();
         assert_eq!(slowest, Some(LEAST), "never to a halt");
         assert!(second(&mut pace, &mut now, quick, 1000, true) > LEAST);
-        let (mut pace, mut now, quick) = (Pace::new(at(0)), 0, Duration::from_micros(100));
+        let (mut pace, mut now, quick) = (CopyRate::new(at(0)), 0, Duration::from_micros(100));
         (0..10).for_each(|_| {
             second(&mut pace, &mut now, quick, 1000, false);
         });
@@ -462,7 +468,7 @@ mod tests {
     /// copies went half as fast as clients could bear.
     #[test]
     fn copies_keep_every_other_window_below_a_quarter_above_normal() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         let micros = Duration::from_micros;
         second(&mut pace, &mut now, micros(500), 1000, false);
         let before = pace.rate();
@@ -487,7 +493,7 @@ mod tests {
 
     #[test]
     fn answers_that_are_late_for_other_reasons_become_normal() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         let micros = Duration::from_micros;
         second(&mut pace, &mut now, micros(500), 1000, false);
         let slowest = (0..10)
@@ -514,7 +520,7 @@ mod tests {
     /// late as it liked.
     #[test]
     fn without_a_quiet_window_the_first_one_counts_as_normal() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         let micros = Duration::from_micros;
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
         // Answers say nothing while the pace is unlimited.
@@ -558,7 +564,7 @@ mod tests {
 
     #[test]
     fn copies_slow_down_a_little_while_others_want_the_processor() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         let quick = Duration::from_micros(300);
         second(&mut pace, &mut now, quick, 1000, false);
         pace.set_short_of_time(true);
@@ -582,7 +588,7 @@ mod tests {
 
     #[test]
     fn copies_are_fast_while_there_are_no_clients() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
         assert_eq!(pace.rate(), MOST, "no client has asked yet");
         assert_eq!(second(&mut pace, &mut now, Duration::ZERO, 0, true), MOST);
         pace.answered(Duration::from_micros(100), 1000);
@@ -613,8 +619,8 @@ mod tests {
     /// they begin.
     #[test]
     fn a_few_operations_are_no_reason_to_stay_slow() {
-        let (mut pace, mut now) = (Pace::new(at(0)), 0);
-        let mut few = |pace: &mut Pace, took: u64, copies: bool| {
+        let (mut pace, mut now) = (CopyRate::new(at(0)), 0);
+        let mut few = |pace: &mut CopyRate, took: u64, copies: bool| {
             pace.answered(Duration::from_micros(took), 5);
             if copies {
                 pace.sent(1);
@@ -649,8 +655,8 @@ mod tests {
     /// though no client was disturbed.
     #[test]
     fn a_slow_answer_among_few_is_no_reason_to_slow_down() {
-        let (mut pace, mut now, mut random) = (Pace::new(at(0)), 0, 1_u64);
-        let mut quarter = |pace: &mut Pace, copies: bool| {
+        let (mut pace, mut now, mut random) = (CopyRate::new(at(0)), 0, 1_u64);
+        let mut quarter = |pace: &mut CopyRate, copies: bool| {
             for _ in 0..150 {
                 random = random
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -685,7 +691,7 @@ mod tests {
 
     #[test]
     fn the_pace_that_an_operator_sets_is_kept() {
-        let mut pace = Pace::new(at(0));
+        let mut pace = CopyRate::new(at(0));
         pace.set(MoveRate::Bytes(2_000_000), 2);
         let (mut sent, mut now) = (0_u64, at(0));
         while now < at(10_000) {

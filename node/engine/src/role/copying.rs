@@ -39,12 +39,12 @@ use super::replication::WINDOW;
 use super::timers::Duty;
 use crate::fault::{self, Point};
 use crate::mutant::{self, broken};
-use crate::role::copy_rate::Pace;
+use crate::role::copy_rate::CopyRate;
 use crate::role::holding::Leading;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::store::prefetch::Ahead;
-use crate::store::{Cursor, Store};
+use crate::store::{Store, SumCursor};
 use crate::value::entry::ENTRY_WORK;
 use crate::wire::api::{Lane, ShardRequest};
 use crate::wire::frame::{self, Frame, Headroom};
@@ -53,7 +53,7 @@ use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::loads::{CopyPhase, Progress};
 use doyen_placement::planner;
 use doyen_placement::{MemberId, PartitionRef};
-pub(crate) use learner::{LateAck, Opening, Sink};
+pub(crate) use learner::{LateAck, LearnerOpening, Sink};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ pub(crate) const SLICE: usize = 4_000;
 const CHUNK_ENTRIES: usize = 1_000;
 /// The phase of a snapshot, at the primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum SnapshotPhase {
     /// It has not begun.
     Queued,
     /// Begin was sent.
@@ -120,11 +120,11 @@ pub(crate) struct Teaching {
     next: Option<u32>,
     /// The name of the checksum in the store.
     sum: u32,
-    phase: Phase,
-    cursor: Cursor,
+    phase: SnapshotPhase,
+    cursor: SumCursor,
     sent: u32,
     /// Chunks that are not acknowledged: where each began, and how much had been sent by then.
-    unacked: VecDeque<(Cursor, SentTotal)>,
+    unacked: VecDeque<(SumCursor, SentTotal)>,
     total: SentTotal,
     /// The last time of measuring and the bytes sent by then, and the rate in bytes a second.
     looked: (Time, u64),
@@ -156,7 +156,7 @@ impl Teaching {
             session: 0,
             next: None,
             sum: 0,
-            phase: Phase::Queued,
+            phase: SnapshotPhase::Queued,
             cursor: None,
             sent: 0,
             unacked: VecDeque::new(),
@@ -199,11 +199,11 @@ impl Teaching {
     pub(crate) fn is_copied(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Finishing
-                | Phase::Comparable
-                | Phase::Comparing
-                | Phase::Verified(_)
-                | Phase::Admitting(_)
+            SnapshotPhase::Finishing
+                | SnapshotPhase::Comparable
+                | SnapshotPhase::Comparing
+                | SnapshotPhase::Verified(_)
+                | SnapshotPhase::Admitting(_)
         )
     }
 
@@ -211,29 +211,32 @@ impl Teaching {
     pub(crate) fn begun(&self) -> bool {
         !matches!(
             self.phase,
-            Phase::Queued | Phase::Begun | Phase::Resuming | Phase::Continuing
+            SnapshotPhase::Queued
+                | SnapshotPhase::Begun
+                | SnapshotPhase::Resuming
+                | SnapshotPhase::Continuing
         )
     }
 
     /// Whether the log is being sent from what the learner has acknowledged on.
     pub(crate) fn started(&self) -> bool {
-        self.phase != Phase::Queued
+        self.phase != SnapshotPhase::Queued
     }
 
     /// Whether the learner continues the log that it had.
     pub(crate) fn resumes(&self) -> bool {
-        self.phase == Phase::Resuming
+        self.phase == SnapshotPhase::Resuming
     }
 
     /// Whether what has arrived at the learner is worth continuing.
     fn may_continue(&self) -> bool {
         matches!(
             self.phase,
-            Phase::Chunks
-                | Phase::Continuing
-                | Phase::Finishing
-                | Phase::Comparable
-                | Phase::Comparing
+            SnapshotPhase::Chunks
+                | SnapshotPhase::Continuing
+                | SnapshotPhase::Finishing
+                | SnapshotPhase::Comparable
+                | SnapshotPhase::Comparing
         )
     }
 
@@ -246,13 +249,14 @@ impl Teaching {
         now: Time,
     ) -> Option<Progress> {
         let phase = match self.phase {
-            Phase::Queued => return None,
-            Phase::Begun | Phase::Resuming | Phase::Continuing | Phase::Chunks => {
-                CopyPhase::Copying
-            }
-            Phase::Finishing => CopyPhase::CatchingUp,
-            Phase::Comparable | Phase::Comparing => CopyPhase::Comparing,
-            Phase::Verified(_) | Phase::Admitting(_) => CopyPhase::Equal,
+            SnapshotPhase::Queued => return None,
+            SnapshotPhase::Begun
+            | SnapshotPhase::Resuming
+            | SnapshotPhase::Continuing
+            | SnapshotPhase::Chunks => CopyPhase::Copying,
+            SnapshotPhase::Finishing => CopyPhase::CatchingUp,
+            SnapshotPhase::Comparable | SnapshotPhase::Comparing => CopyPhase::Comparing,
+            SnapshotPhase::Verified(_) | SnapshotPhase::Admitting(_) => CopyPhase::Equal,
         };
         let (then, before) = self.looked;
         let passed = u64::try_from(now.since(then).as_micros()).unwrap_or(u64::MAX);
@@ -281,16 +285,19 @@ impl Teaching {
 
     /// Whether the checksums were equal.
     pub(crate) fn verified(&self) -> bool {
-        matches!(self.phase, Phase::Verified(_) | Phase::Admitting(_))
+        matches!(
+            self.phase,
+            SnapshotPhase::Verified(_) | SnapshotPhase::Admitting(_)
+        )
     }
 
     /// The learner acknowledged something. True if that begins the snapshot.
     pub(crate) fn acked(&mut self, now: Time) -> bool {
         self.progress = now;
         let next = match self.phase {
-            Phase::Begun => Some(Phase::Chunks),
+            SnapshotPhase::Begun => Some(SnapshotPhase::Chunks),
             // It has the log. It now builds the checksum of its contents.
-            Phase::Resuming => Some(Phase::Finishing),
+            SnapshotPhase::Resuming => Some(SnapshotPhase::Finishing),
             _ => None,
         };
         self.phase = next.unwrap_or(self.phase);
@@ -299,8 +306,8 @@ impl Teaching {
 
     /// Another epoch is installed that did not admit the learner: its ack is not required any more.
     pub(crate) fn withdrawn(&mut self) {
-        if let Phase::Admitting(seq) = self.phase {
-            self.phase = Phase::Verified(seq);
+        if let SnapshotPhase::Admitting(seq) = self.phase {
+            self.phase = SnapshotPhase::Verified(seq);
             (self.asks, self.ask_at) = (0, Time::ZERO);
         }
     }
@@ -309,9 +316,9 @@ impl Teaching {
 /// Snapshots under way: those that this node sends, and those that it receives.
 #[derive(Debug)]
 pub(crate) struct Copying {
-    pub(crate) pace: Pace,
+    pub(crate) rate: CopyRate,
     /// At the last check, the pace allowed nothing more.
-    pub(crate) paced: bool,
+    pub(crate) rate_limited: bool,
     next_session: u32,
     /// Snapshots that this node sends.
     pub(crate) all: usize,
@@ -328,14 +335,14 @@ pub(crate) struct Copying {
     /// Chunks that arrived and are acknowledged as the pace allows.
     pub(crate) late_acks: VecDeque<LateAck>,
     /// Snapshots whose table is not installed here yet, with their senders.
-    pub(crate) early: BTreeMap<PartitionRef, (MemberId, Opening)>,
+    pub(crate) early: BTreeMap<PartitionRef, (MemberId, LearnerOpening)>,
 }
 
 impl Copying {
     pub(crate) fn new(now: Time) -> Self {
         Self {
-            pace: Pace::new(now),
-            paced: false,
+            rate: CopyRate::new(now),
+            rate_limited: false,
             next_session: 1,
             all: 0,
             lacking: 0,
@@ -420,7 +427,7 @@ fn under_way(slot: &Slot) -> usize {
         l.links
             .values()
             .filter_map(|l| l.teaching.as_ref())
-            .filter(|t| t.phase != Phase::Queued && !t.verified())
+            .filter(|t| t.phase != SnapshotPhase::Queued && !t.verified())
             .count()
     })
 }
@@ -444,7 +451,7 @@ impl Host {
 
     /// The size of a snapshot's parts at this pace.
     fn chunk_bytes(&self) -> usize {
-        self.limits.chunk_bytes.min(self.copying.pace.part())
+        self.limits.chunk_bytes.min(self.copying.rate.part())
     }
 
     /// Acknowledges chunks that have arrived, as fast as the pace allows. They count as taken by
@@ -459,11 +466,11 @@ impl Host {
             bytes,
         }) = self.copying.late_acks.front()
         {
-            if let Err(next) = self.copying.pace.may_take(now) {
+            if let Err(next) = self.copying.rate.may_take(now) {
                 return self.timers.set(Duty::Ack, next);
             }
             self.copying.late_acks.pop_front();
-            self.copying.pace.taken(bytes);
+            self.copying.rate.taken(bytes);
             let chunk_ack = Frame::ChunkAck { at, session, index };
             self.peers.tell(from, &chunk_ack);
         }
@@ -508,7 +515,7 @@ impl Leading<'_> {
         let lacks = self.is_repaired(&cx.tables.leaving);
         // Many wait for their turn, and looking for room is work for every member.
         let its_turn = cx.copying.may_begin(lacks, cx.limits.copies_max)
-            && (lacks || !cx.copying.pace.repairing());
+            && (lacks || !cx.copying.rate.repairing());
         if self.waits(id) && !its_turn {
             return cx.copying.waiting.push_back((self.at, id));
         }
@@ -528,8 +535,8 @@ impl Leading<'_> {
         };
         self.store.sums.end(teaching.sum);
         link.aligned = false;
-        let running = !matches!(teaching.phase, Phase::Queued);
-        teaching.phase = Phase::Queued;
+        let running = !matches!(teaching.phase, SnapshotPhase::Queued);
+        teaching.phase = SnapshotPhase::Queued;
         if !ready || now < teaching.again_at {
             return;
         }
@@ -544,7 +551,7 @@ impl Leading<'_> {
         *teaching = Teaching {
             session,
             sum: session,
-            phase: Phase::Begun,
+            phase: SnapshotPhase::Begun,
             failures,
             refusals,
             begins,
@@ -581,11 +588,11 @@ impl Leading<'_> {
         let again_at = cx.now + REFUSED_PAUSE;
         let Some(teaching) = self
             .teaching(from)
-            .filter(|t| t.phase == Phase::Begun && t.session == session)
+            .filter(|t| t.phase == SnapshotPhase::Begun && t.session == session)
         else {
             return;
         };
-        (teaching.phase, teaching.begins) = (Phase::Queued, 0);
+        (teaching.phase, teaching.begins) = (SnapshotPhase::Queued, 0);
         (teaching.refusals, teaching.again_at) = (teaching.refusals + 1, again_at);
         self.unbegin(from);
     }
@@ -595,11 +602,11 @@ impl Leading<'_> {
         let until = cx.now + Duration::from_millis(ms.into()).min(PUT_OFF_MAX);
         let Some(teaching) = self
             .teaching(from)
-            .filter(|t| t.phase == Phase::Begun && t.session == session)
+            .filter(|t| t.phase == SnapshotPhase::Begun && t.session == session)
         else {
             return;
         };
-        (teaching.phase, teaching.begins) = (Phase::Queued, 0);
+        (teaching.phase, teaching.begins) = (SnapshotPhase::Queued, 0);
         self.unbegin(from);
         cx.peers.put_copies_off(from, until);
     }
@@ -628,7 +635,7 @@ impl Leading<'_> {
         let Some(teaching) = link
             .teaching
             .as_mut()
-            .filter(|t| t.phase == Phase::Begun && t.session == session)
+            .filter(|t| t.phase == SnapshotPhase::Begun && t.session == session)
         else {
             return;
         };
@@ -640,7 +647,7 @@ impl Leading<'_> {
             teaching.whole = true;
             return self.start_teaching(cx, id);
         }
-        teaching.phase = Phase::Resuming;
+        teaching.phase = SnapshotPhase::Resuming;
         teaching.resumed = true;
         teaching.progress = now;
         link.acked = has;
@@ -675,7 +682,7 @@ impl Leading<'_> {
             return;
         };
         match teaching.phase {
-            Phase::Queued => {
+            SnapshotPhase::Queued => {
                 let late = now.since(teaching.progress) > unready;
                 if teaching.failures >= FAILURES_MAX || late && !cx.peers.up(id) {
                     self.abandon(cx, id);
@@ -686,7 +693,7 @@ impl Leading<'_> {
                 }
                 return;
             }
-            Phase::Chunks => {
+            SnapshotPhase::Chunks => {
                 teaching.queue(cx, self.at, id, window);
                 if teaching.queued {
                     // The learner waits for this node, not this node for it.
@@ -694,20 +701,20 @@ impl Leading<'_> {
                 }
             }
             // The learner may not have heard of this epoch yet.
-            Phase::Continuing
+            SnapshotPhase::Continuing
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
                 return self.continue_teaching(cx, id);
             }
-            Phase::Continuing if teaching.begins >= BEGINS_MAX && cx.peers.up(id) => {
+            SnapshotPhase::Continuing if teaching.begins >= BEGINS_MAX && cx.peers.up(id) => {
                 return self.start_teaching(cx, id);
             }
             // In order with the log, so the learner compares at exactly this sequence.
-            Phase::Comparable if !summed(self.store, teaching.sum, &mut cx.worked) => {
+            SnapshotPhase::Comparable if !summed(self.store, teaching.sum, &mut cx.worked) => {
                 cx.timers.wake(self.at, now + Duration::from_millis(1));
             }
-            Phase::Comparable if link.next == self.log.last() + 1 => {
+            SnapshotPhase::Comparable if link.next == self.log.last() + 1 => {
                 if let Some(sum) = self.store.sums.of(teaching.sum) {
                     teaching.compared = Some(self.log.last());
                     let (session, seq) = (teaching.session, self.log.last());
@@ -720,29 +727,29 @@ impl Leading<'_> {
                         clock,
                     };
                     cx.peers.tell(id, &compare);
-                    teaching.phase = Phase::Comparing;
+                    teaching.phase = SnapshotPhase::Comparing;
                     fault::pass(Point::SourceCompares);
                 }
             }
             // Begin is behind what was sent before it.
-            Phase::Begun if cx.peers.up(id) && !cx.peers.has_taken(id, teaching.given) => {
+            SnapshotPhase::Begun if cx.peers.up(id) && !cx.peers.has_taken(id, teaching.given) => {
                 teaching.progress = now;
             }
             // Another primary's Begin may have arrived there in between.
-            Phase::Begun
+            SnapshotPhase::Begun
                 if teaching.begins < BEGINS_MAX
                     && now.since(teaching.progress) > BEGIN_AGAIN * (1 << teaching.begins) =>
             {
                 return self.start_teaching(cx, id);
             }
-            Phase::Begun
-            | Phase::Resuming
-            | Phase::Continuing
-            | Phase::Finishing
-            | Phase::Comparable
-            | Phase::Comparing
-            | Phase::Verified(_)
-            | Phase::Admitting(_) => {}
+            SnapshotPhase::Begun
+            | SnapshotPhase::Resuming
+            | SnapshotPhase::Continuing
+            | SnapshotPhase::Finishing
+            | SnapshotPhase::Comparable
+            | SnapshotPhase::Comparing
+            | SnapshotPhase::Verified(_)
+            | SnapshotPhase::Admitting(_) => {}
         }
         // If the link is slow, snapshots of other partitions come in between.
         let progress = teaching.progress.max(cx.peers.copied_at(id));
@@ -763,7 +770,7 @@ impl Leading<'_> {
         else {
             return;
         };
-        if !std::mem::take(&mut teaching.queued) || teaching.phase != Phase::Chunks {
+        if !std::mem::take(&mut teaching.queued) || teaching.phase != SnapshotPhase::Chunks {
             return;
         }
         let (session, sum) = (teaching.session, teaching.sum);
@@ -806,7 +813,7 @@ impl Leading<'_> {
                 seq: self.log.last(),
             };
             cx.peers.send(id, Lane::Bulk, &finish);
-            teaching.phase = Phase::Finishing;
+            teaching.phase = SnapshotPhase::Finishing;
             fault::pass(Point::SourceFinishes);
             return;
         }
@@ -840,7 +847,7 @@ impl Leading<'_> {
         teaching.cursor = last.map(|piece| piece.position(self.store));
         teaching.total.keys += taken as u64;
         teaching.total.bytes += bytes as u64;
-        cx.copying.pace.sent(bytes);
+        cx.copying.rate.sent(bytes);
         fault::pass(Point::SourceSends);
         let _ = self.store.advance_sum(sum, taken);
         // The bytes are written, and read once more for the checksum.
@@ -864,7 +871,7 @@ impl Leading<'_> {
     pub(crate) fn compare_next(&mut self, cx: &mut Host, id: MemberId) {
         if self
             .teaching(id)
-            .is_some_and(|teaching| teaching.phase == Phase::Comparable)
+            .is_some_and(|teaching| teaching.phase == SnapshotPhase::Comparable)
         {
             self.teach(cx, id);
         }
@@ -933,10 +940,10 @@ impl Leading<'_> {
         if !serves || !teaching.may_continue() {
             return self.start_teaching(cx, id);
         }
-        if teaching.phase != Phase::Continuing {
+        if teaching.phase != SnapshotPhase::Continuing {
             teaching.begins = 0;
         }
-        teaching.phase = Phase::Continuing;
+        teaching.phase = SnapshotPhase::Continuing;
         teaching.begins += 1;
         teaching.progress = now;
         link.aligned = false;
@@ -966,7 +973,7 @@ impl Leading<'_> {
         let Some(teaching) = link
             .teaching
             .as_mut()
-            .filter(|t| t.phase == Phase::Continuing && t.next == Some(session))
+            .filter(|t| t.phase == SnapshotPhase::Continuing && t.next == Some(session))
         else {
             return;
         };
@@ -994,9 +1001,9 @@ impl Leading<'_> {
         teaching.begins = 0;
         teaching.progress = now;
         teaching.phase = if finished {
-            Phase::Finishing
+            SnapshotPhase::Finishing
         } else {
-            Phase::Chunks
+            SnapshotPhase::Chunks
         };
         link.session = session;
         link.aligned = true;
@@ -1015,14 +1022,14 @@ impl Leading<'_> {
             return;
         };
         match teaching.phase {
-            Phase::Finishing => {
-                teaching.phase = Phase::Comparable;
+            SnapshotPhase::Finishing => {
+                teaching.phase = SnapshotPhase::Comparable;
                 teaching.progress = now;
                 self.teach(cx, from);
             }
             // The learner was not at the sequence of the checksum, because it refused entries of an
             // epoch that only one of the two knew. It is asked again at the next upkeep.
-            Phase::Comparing => teaching.phase = Phase::Comparable,
+            SnapshotPhase::Comparing => teaching.phase = SnapshotPhase::Comparable,
             _ => {}
         }
     }
@@ -1037,22 +1044,25 @@ impl Leading<'_> {
         else {
             return;
         };
-        if teaching.phase == Phase::Queued {
+        if teaching.phase == SnapshotPhase::Queued {
             // The snapshot begins again in any case.
             return;
         }
         teaching.progress = now;
         // The learner may have said twice that it is ready, because it was asked twice how much has
         // arrived.
-        let compared = teaching
-            .compared
-            .filter(|_| matches!(teaching.phase, Phase::Comparing | Phase::Comparable));
-        if equal && teaching.phase == Phase::Continuing {
+        let compared = teaching.compared.filter(|_| {
+            matches!(
+                teaching.phase,
+                SnapshotPhase::Comparing | SnapshotPhase::Comparable
+            )
+        });
+        if equal && teaching.phase == SnapshotPhase::Continuing {
             // It was asked how much has arrived in between, and builds its checksum once more.
             return;
         }
         if let Some(seq) = compared.filter(|_| equal) {
-            teaching.phase = Phase::Verified(seq);
+            teaching.phase = SnapshotPhase::Verified(seq);
             let sum = teaching.sum;
             cx.stats.copies.caught_up += u64::from(teaching.resumed);
             cx.copying.end(lacks);
@@ -1065,7 +1075,7 @@ impl Leading<'_> {
             cx.stats.copies.checksum_mismatches += 1;
             cx.outbox.push(ShardRequest::Differed(at, from.member()));
             if teaching.failures >= FAILURES_MAX {
-                teaching.phase = Phase::Queued;
+                teaching.phase = SnapshotPhase::Queued;
                 self.abandon(cx, from);
             } else {
                 self.start_teaching(cx, from);
@@ -1091,17 +1101,17 @@ impl Leading<'_> {
         match teaching.phase {
             // From here on, no entry is committed without the learner: otherwise it would never
             // have all of them while writes go on.
-            Phase::Verified(seq)
+            SnapshotPhase::Verified(seq)
                 if link.acked.min(self.log.committed()) >= seq
                     && self.log.bytes_between(link.acked, self.log.committed()) <= admitted_lag
                     && cx.peers.up(id) =>
             {
                 link.required = !broken(&mutant::ADMITS_UNREQUIRED);
                 link.stalled = None;
-                teaching.phase = Phase::Admitting(seq);
+                teaching.phase = SnapshotPhase::Admitting(seq);
                 (teaching.asks, teaching.ask_at) = (0, now);
             }
-            Phase::Admitting(_) => {}
+            SnapshotPhase::Admitting(_) => {}
             _ => return,
         }
         // The learner counts as soon as it is admitted, so it must have what is committed. If it is
@@ -1128,7 +1138,7 @@ impl Leading<'_> {
     fn waits(&self, id: MemberId) -> bool {
         let link = self.lead.links.get(&id);
         link.and_then(|l| l.teaching.as_ref())
-            .is_some_and(|t| t.phase == Phase::Queued)
+            .is_some_and(|t| t.phase == SnapshotPhase::Queued)
     }
 
     /// Until its turn comes again, no checksum is built for it, however long that takes.

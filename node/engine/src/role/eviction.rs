@@ -30,13 +30,13 @@
 //! partition in proportion to its size.
 
 use super::partition::{Held, Slot};
-use super::rounds::UPKEEP;
 use super::timers::Duty;
-use crate::role::calls::{PendingCall, Source};
+use super::upkeep_queue::UPKEEP;
+use crate::role::calls::{CallSource, PendingCall};
 use crate::role::host::Host;
 use crate::role::room::{Room, needed};
 use crate::role::slots::Slots;
-use crate::store::{Effect, Victim, Wanted};
+use crate::store::{Effect, EvictionQuota, Victim};
 use crate::value::cause::{By, Cause};
 use crate::value::outcome::{Failure, Outcome};
 use crate::wire::frame::Headroom;
@@ -233,8 +233,8 @@ impl Host {
     /// its caller hears the reason.
     pub(crate) fn is_late(&mut self, call: &PendingCall) -> bool {
         let before = match call.source {
-            Source::Local(_) | Source::Waiter { .. } => REFUSE_BEFORE,
-            Source::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,
+            CallSource::Local(_) | CallSource::Waiter { .. } => REFUSE_BEFORE,
+            CallSource::Peer { .. } => self.limits.park / REFUSE_PEERS_PART,
         };
         let late = !call.maybe && call.until <= self.now + before;
         self.stats.refused += u64::from(late);
@@ -338,7 +338,7 @@ impl Held {
         let mut evicted = 0;
         if !waits && self.evicts(host, policy) {
             let random = host.random();
-            let wanted = Wanted {
+            let wanted = EvictionQuota {
                 keys: BY_WRITE,
                 bytes: needed(bytes),
                 urgent: true,
@@ -402,7 +402,7 @@ impl Slot {
         let bytes = usize::try_from(held.excess_of(host)).unwrap_or(usize::MAX);
         let victims = held.store.victims(
             policy,
-            Wanted {
+            EvictionQuota {
                 keys,
                 bytes,
                 urgent: false,

@@ -2,14 +2,14 @@
 
 use super::timers::{Duty, Timers};
 use crate::log::partition_log::Log;
-use crate::store::Map;
+use crate::store::StoredMap;
 
 /// Maps and logs that are not freed yet.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
-    pub(crate) maps: Vec<Map>,
+    pub(crate) maps: Vec<StoredMap>,
     /// Tables that are still read in pages.
-    walked: Vec<Map>,
+    walked: Vec<StoredMap>,
     pub(crate) logs: Vec<Log>,
 }
 
@@ -19,12 +19,12 @@ impl Garbage {
     pub(crate) fn collect<R>(
         &mut self,
         timers: &mut Timers,
-        drop: impl FnOnce(&mut Vec<Map>) -> R,
+        drop: impl FnOnce(&mut Vec<StoredMap>) -> R,
     ) -> R {
         let before = self.maps.len();
         let result = drop(&mut self.maps);
-        if self.maps[before..].iter().any(Map::is_walked) {
-            let walked = self.maps.extract_if(before.., |map| map.is_walked());
+        if self.maps[before..].iter().any(StoredMap::has_cursors) {
+            let walked = self.maps.extract_if(before.., |map| map.has_cursors());
             self.walked.extend(walked);
         }
         if !self.maps.is_empty() {
@@ -33,14 +33,14 @@ impl Garbage {
         result
     }
 
-    /// A table, if this walk is in it.
-    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+    /// A table, if this cursor is in it.
+    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut StoredMap> {
         self.walked.iter_mut().find_map(|map| map.walked(number))
     }
 
-    /// Some walks are over: their tables may be freed.
+    /// Some cursors are over: their tables may be freed.
     pub(crate) fn free_walked(&mut self, timers: &mut Timers) {
-        let over = self.walked.extract_if(.., |map| !map.is_walked());
+        let over = self.walked.extract_if(.., |map| !map.has_cursors());
         self.maps.extend(over);
         if !self.maps.is_empty() {
             timers.want(Duty::Free);
@@ -70,7 +70,7 @@ impl Garbage {
     /// Each map and log counts as a whole until all of it is freed.
     pub(crate) fn bytes(&self) -> u64 {
         let maps = self.maps.iter().chain(&self.walked);
-        let maps = maps.map(Map::bytes).sum::<usize>();
+        let maps = maps.map(StoredMap::bytes).sum::<usize>();
         (maps + self.logs.iter().map(Log::bytes).sum::<usize>()) as u64
     }
 
@@ -80,7 +80,7 @@ impl Garbage {
             if !map.shed(entries) {
                 let shed = self.maps.pop();
                 self.maps
-                    .extend(shed.into_iter().flat_map(Map::into_former));
+                    .extend(shed.into_iter().flat_map(StoredMap::into_former));
             }
         } else if let Some(log) = self.logs.last_mut()
             && !log.shed(entries, &mut self.maps)

@@ -9,7 +9,7 @@
 //! A follower that no table assigns to this node is kept for a while, with its bond, in case a
 //! table gives it back.
 
-use super::clock::Clock;
+use super::clock::PartitionClock;
 use super::copying::Sink;
 use super::partition::{Assigned, Held, Slot};
 use super::replication::Primary;
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 
 /// What a node is for a partition that it holds.
 #[derive(Debug)]
-pub(crate) enum Role {
+pub(crate) enum PartitionRole {
     /// It leads: it executes calls, and sends its log to the copies.
     Primary(Primary),
     /// It takes what a primary sends.
@@ -109,13 +109,13 @@ pub(crate) struct Leading<'a> {
     pub(crate) at: PartitionRef,
     pub(crate) installed: Option<&'a Assigned>,
     /// Whether the installed table splits or merges it, so that it accepts no writes.
-    pub(crate) still: bool,
+    pub(crate) frozen: bool,
     /// Whether it is a range of keys.
     pub(crate) ranged: bool,
     pub(crate) calls: &'a mut Calls,
     pub(crate) lineage: Lineage,
     pub(crate) epoch: Epoch,
-    pub(crate) clock: &'a mut Clock,
+    pub(crate) clock: &'a mut PartitionClock,
     pub(crate) log: &'a mut Log,
     pub(crate) store: &'a mut Store,
     pub(crate) dedup: &'a Dedup,
@@ -128,7 +128,7 @@ impl Slot {
     #[inline]
     pub(crate) fn leading(&mut self) -> Option<Leading<'_>> {
         let Held {
-            role: Role::Primary(lead),
+            role: PartitionRole::Primary(lead),
             lineage,
             epoch,
             clock,
@@ -144,7 +144,7 @@ impl Slot {
         Some(Leading {
             at: self.at,
             installed: self.installed.as_ref(),
-            still: self.still,
+            frozen: self.frozen,
             ranged: self.ranged,
             calls: &mut self.calls,
             lineage: *lineage,
@@ -177,7 +177,7 @@ pub(crate) struct Following<'a> {
     pub(crate) epoch: Epoch,
     pub(crate) fence: &'a mut Epoch,
     pub(crate) was_in_sync: &'a mut bool,
-    pub(crate) clock: &'a mut Clock,
+    pub(crate) clock: &'a mut PartitionClock,
     pub(crate) log: &'a mut Log,
     pub(crate) store: &'a mut Store,
     pub(crate) dedup: &'a mut Dedup,
@@ -189,7 +189,7 @@ impl Slot {
     #[inline]
     pub(crate) fn following(&mut self) -> Option<Following<'_>> {
         let Held {
-            role: Role::Follower(follower),
+            role: PartitionRole::Follower(follower),
             lineage,
             epoch,
             fence,

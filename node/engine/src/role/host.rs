@@ -3,20 +3,20 @@
 
 use crate::command::operation::Operation;
 use crate::log::waiting::WaitingRoom;
-use crate::role::callers::Callers;
 use crate::role::copying::Copying;
-use crate::role::memory::Memory;
+use crate::role::memory::ShardMemory;
 use crate::role::outbox::Outbox;
 use crate::role::partition::Slot;
+use crate::role::pending_calls::Callers;
 use crate::role::read_logs::{Confirming, ReadLogs};
-use crate::role::rounds::Rounds;
 use crate::role::spans::Traces;
 use crate::role::stats::Stats;
 use crate::role::subscriptions::Subscriptions;
-use crate::role::tables::Tables;
+use crate::role::tables::ShardTables;
 use crate::role::tickets::Tickets;
 use crate::role::timers::Timers;
-use crate::store::map_limits::Bounds;
+use crate::role::upkeep_queue::UpkeepQueue;
+use crate::store::map_limits::MapBounds;
 use crate::wire::api::Limits;
 use crate::wire::frame::Frame;
 use crate::wire::peers::Peers;
@@ -45,8 +45,8 @@ pub(crate) struct Host {
     pub(crate) worked: usize,
     pub(crate) stats: Stats,
     pub(crate) timers: Timers,
-    pub(crate) tables: Tables,
-    pub(crate) bounds: Bounds,
+    pub(crate) tables: ShardTables,
+    pub(crate) bounds: MapBounds,
     pub(crate) peers: Peers,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) read: ReadLogs,
@@ -58,8 +58,8 @@ pub(crate) struct Host {
     /// What callers of this thread wait for, wherever that is.
     pub(crate) tickets: Tickets,
     pub(crate) copying: Copying,
-    pub(crate) memory: Memory,
-    pub(crate) rounds: Rounds,
+    pub(crate) memory: ShardMemory,
+    pub(crate) upkeep: UpkeepQueue,
     pub(crate) outbox: Outbox,
     pub(crate) traces: Traces,
 }
@@ -77,8 +77,8 @@ impl Host {
             worked: 0,
             stats: Stats::default(),
             timers: Timers::default(),
-            tables: Tables::default(),
-            bounds: Bounds::default(),
+            tables: ShardTables::default(),
+            bounds: MapBounds::default(),
             peers: Peers::new(limits.owed_bytes_max()),
             subscriptions: Subscriptions::default(),
             read: ReadLogs::default(),
@@ -87,8 +87,8 @@ impl Host {
             waiting: WaitingRoom::default(),
             tickets: Tickets::default(),
             copying: Copying::new(now),
-            memory: Memory::new(now),
-            rounds: Rounds::new(now),
+            memory: ShardMemory::new(now),
+            upkeep: UpkeepQueue::new(now),
             outbox: Outbox::default(),
             traces: Traces::default(),
             limits,
@@ -127,7 +127,7 @@ impl Host {
     /// A partition may have work: upkeep looks at it until it is quiet.
     #[inline]
     pub(crate) fn notice(&mut self, slot: &mut Slot) {
-        self.rounds.notice(slot, self.now, &mut self.timers);
+        self.upkeep.notice(slot, self.now, &mut self.timers);
     }
 
     /// This node does not serve the partition: the peer sends this call and the following ones to

@@ -1,8 +1,8 @@
 //! Measures the load of partitions: it is counted with each operation, and read every two seconds.
 
 use super::partition::Held;
-use crate::command::operation::{Step, Work};
-use crate::role::holding::Role;
+use crate::command::operation::{OperationStep, Work};
+use crate::role::holding::PartitionRole;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::value::outcome::Outcome;
@@ -39,11 +39,11 @@ impl Held {
                     Outcome::Many(outcomes) => &outcomes[..],
                     _ => &[],
                 };
-                let written = |(step, outcome): (&Step, &Outcome)| match step {
-                    Step::Key { key, action, .. } => {
+                let written = |(step, outcome): (&OperationStep, &Outcome)| match step {
+                    OperationStep::Key { key, action, .. } => {
                         stored(key, action.footprint().stores, outcome)
                     }
-                    Step::Script(call) => call.bytes(),
+                    OperationStep::Script(call) => call.bytes(),
                 };
                 let all = transaction.steps.iter().zip(outcomes).map(written);
                 self.meter.write(all.fold(0, usize::saturating_add))
@@ -112,7 +112,7 @@ impl Host {
 impl Slots {
     /// Reports changes to the control thread, if it is time.
     pub(crate) fn measure(&mut self, host: &mut Host, now: Time) {
-        let (before, looks) = host.rounds.measured;
+        let (before, looks) = host.upkeep.measured;
         let since = now.since(before);
         if since
             < if host.copying.all > 0 {
@@ -125,7 +125,7 @@ impl Slots {
             return;
         }
         let everything = looks % ROUND == 0;
-        host.rounds.measured = (now, looks.wrapping_add(1));
+        host.upkeep.measured = (now, looks.wrapping_add(1));
         let (mut loads, mut moves, mut rounding) = (Vec::new(), Vec::new(), Rounding::default());
         for slot in self.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
@@ -133,7 +133,7 @@ impl Slots {
             };
             held.tell_progress(now, &mut moves);
             let Held {
-                role: Role::Primary(lead),
+                role: PartitionRole::Primary(lead),
                 store,
                 meter,
                 ..

@@ -5,7 +5,7 @@ use crate::role::partition::Held;
 use crate::role::slots::Slots;
 use crate::role::timers::Duty;
 use crate::store::map_limits::sketch::Sketch;
-use crate::store::map_limits::{Bounded, Bounds, Led, MapHolds};
+use crate::store::map_limits::{Bounded, Led, MapBounds, MapHolds};
 use crate::store::{Effect, Undo, Victim};
 use crate::value::cause::By;
 use crate::value::outcome::Outcome;
@@ -39,7 +39,7 @@ impl Slots {
         if bounds.bounded().any(|bounded| bounded.stale) {
             self.find_led(&mut bounds);
         }
-        let Bounds { maps, led, .. } = &mut bounds;
+        let MapBounds { maps, led, .. } = &mut bounds;
         let (mut counted, mut left) = (0, STEP);
         let mut more = false;
         for (map, bounded) in maps {
@@ -95,7 +95,7 @@ impl Slots {
 
     /// Finds the partitions that this thread leads. What maps hold there is not known if they are
     /// others than before.
-    fn find_led(&self, bounds: &mut Bounds) {
+    fn find_led(&self, bounds: &mut MapBounds) {
         let mut led: BTreeMap<KeyspaceId, Led> = BTreeMap::new();
         for bounded in bounds.bounded() {
             led.entry(bounded.keyspace).or_default();
@@ -123,7 +123,7 @@ impl Slots {
 
     /// Clears what dropped maps have left in the partitions that this thread leads. Returns whether
     /// other partitions may have more.
-    fn clear_dropped(&mut self, host: &mut Host, bounds: &Bounds) -> bool {
+    fn clear_dropped(&mut self, host: &mut Host, bounds: &MapBounds) -> bool {
         let mut left = false;
         for slot in self.iter_mut() {
             let Some(held) = slot.held.as_deref_mut() else {
@@ -136,7 +136,7 @@ impl Slots {
                 .collect();
             // Another primary clears it, or this one once it may.
             left |= !gone.is_empty();
-            if !held.leads_whole(host) || slot.still {
+            if !held.leads_whole(host) || slot.frozen {
                 continue;
             }
             for map in gone {
@@ -207,7 +207,7 @@ impl Slots {
         let first = (random % led.len().max(1) as u64) as usize;
         let places = (0..led.len().min(LOOKED)).map(move |n| led[(first + n) % led.len()]);
         places.filter_map(move |at| {
-            let slot = self.get(at).filter(|slot| !slot.still)?;
+            let slot = self.get(at).filter(|slot| !slot.frozen)?;
             let held = slot.held.as_deref()?;
             let may = held.store.count(map) > 0 && held.leads_whole(host);
             may.then_some((at, held))

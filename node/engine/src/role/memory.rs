@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The memory of a shard.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct ShardMemory {
     /// Bytes held: entries, logs, snapshots.
     pub(crate) bytes: usize,
     /// Number of held partitions, which share the tail.
@@ -26,7 +26,7 @@ pub(crate) struct Memory {
     pub(crate) compacting: Compacting,
 }
 
-impl Memory {
+impl ShardMemory {
     pub(crate) fn new(now: Time) -> Self {
         Self {
             bytes: 0,

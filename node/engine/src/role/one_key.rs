@@ -160,12 +160,12 @@ impl Slot {
     /// Whether this node executes operations here: it is the primary by both tables (rule 5), and
     /// writes go on.
     pub(crate) fn takes(&self, writes: bool) -> bool {
-        self.serving() && !(writes && self.is_still())
+        self.serving() && !(writes && self.is_frozen())
     }
 
     /// Whether it must not change, because it is being split or merged.
-    pub(crate) fn is_still(&self) -> bool {
-        self.still && !broken(&mutant::WRITES_WHILE_RESHAPED)
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen && !broken(&mutant::WRITES_WHILE_RESHAPED)
     }
 
     /// What is in the way of an operation on these maps, besides its own key.
@@ -204,8 +204,8 @@ impl Slot {
         KeyTerms {
             default_ttl_ms: self.default_ttl_ms,
             marks: self.evicts_by() == Eviction::Lru,
-            purges: open && !self.is_still(),
-            notes: open && host.used && !self.still && !self.has_too_few_copies(),
+            purges: open && !self.is_frozen(),
+            notes: open && host.used && !self.frozen && !self.has_too_few_copies(),
         }
     }
 
@@ -286,7 +286,7 @@ impl Held {
             KeyAct::Action(action) => action,
             KeyAct::Put(entry) => return plan_put(host, terms, (map, entry), (order, clock)),
         };
-        self.draw(host, map, order, key);
+        self.migrate(host, map, order, key);
         let mut found = self.store.shown(map, order, key);
         if found.is_overdue(clock) {
             // The next primary's clock may be a little behind: what was seen to be expired must be

@@ -1,16 +1,16 @@
 //! One partition at a node: its assignment by the tables, its calls, and what the node holds of it.
 
-use super::clock::Clock;
+use super::clock::PartitionClock;
 use super::copying::Sink;
 use super::replication::Primary;
-use super::tables::{SEQS, Tables};
-use super::threads::Threads;
+use super::tables::{SEQS, ShardTables};
+use super::threads::MemberThreads;
 use crate::log::changes::Position;
 use crate::log::dedup::Dedup;
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
 use crate::role::calls::Calls;
-use crate::role::holding::{Follower, Role};
+use crate::role::holding::{Follower, PartitionRole};
 use crate::role::marks::Marks;
 use crate::store::Store;
 use doyen_gossip::Time;
@@ -33,19 +33,19 @@ pub(crate) struct Slot {
     pub(crate) eviction: Eviction,
     pub(crate) calls: Calls,
     pub(crate) held: Option<Box<Held>>,
-    /// Whether it is in `Rounds::noticed`, or in the list of the present upkeep.
+    /// Whether it is in `UpkeepQueue::noticed`, or in the list of the present upkeep.
     pub(crate) noticed: bool,
-    /// Whether it is in `Rounds::expiring`.
+    /// Whether it is in `UpkeepQueue::expiring`.
     pub(crate) expiring: bool,
     /// Whether the installed table splits or merges it, so that it accepts no writes.
-    pub(crate) still: bool,
+    pub(crate) frozen: bool,
     /// Whether it is a range of keys.
     pub(crate) ranged: bool,
     /// The peer, a copy or the primary, for which calls wait here because it takes its bytes slower
     /// than they come.
     pub(crate) crowded_by: Option<MemberId>,
-    /// Whether it is in `Rounds::drawing`.
-    pub(crate) drawing: bool,
+    /// Whether it is in `UpkeepQueue::migrating`.
+    pub(crate) migrating: bool,
     /// Its states when the cluster was recovered. They outlive what is held.
     pub(crate) marks: Marks,
 }
@@ -64,10 +64,10 @@ impl Slot {
             held: None,
             noticed: false,
             expiring: false,
-            still: false,
+            frozen: false,
             ranged: false,
             crowded_by: None,
-            drawing: false,
+            migrating: false,
             marks: Marks::default(),
         }
     }
@@ -87,8 +87,8 @@ impl Slot {
     pub(crate) fn assign(
         &mut self,
         view: &View,
-        still: bool,
-        threads: &Threads,
+        frozen: bool,
+        threads: &MemberThreads,
         regrouped: bool,
     ) -> bool {
         // Most partitions of a table are shared with the table before it.
@@ -104,7 +104,7 @@ impl Slot {
             }
         };
         let at = self.at;
-        let before = (self.rules(), self.still);
+        let before = (self.rules(), self.frozen);
         let keyspace = view.installed.keyspace(at.keyspace);
         let partition = keyspace.and_then(|k| k.partition(at.partition));
         let installed = take(&mut self.installed, partition);
@@ -115,8 +115,8 @@ impl Slot {
             self.eviction = keyspace.eviction;
             self.ranged = keyspace.mode == Mode::Range;
         }
-        self.still = still;
-        installed && accepted && before == (self.rules(), self.still)
+        self.frozen = frozen;
+        installed && accepted && before == (self.rules(), self.frozen)
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Assigned {
 }
 
 impl Assigned {
-    pub(crate) fn new(partition: &Arc<Partition>, threads: &Threads) -> Self {
+    pub(crate) fn new(partition: &Arc<Partition>, threads: &MemberThreads) -> Self {
         let Partition {
             id,
             epoch,
@@ -184,16 +184,21 @@ pub(crate) struct Held {
     pub(crate) store: Store,
     pub(crate) log: Log,
     pub(crate) dedup: Dedup,
-    pub(crate) clock: Clock,
+    pub(crate) clock: PartitionClock,
     /// Measures the load here.
     pub(crate) meter: Meter,
     /// The former partitions from which it was made here, and where their logs ended.
     pub(crate) formers: Vec<Position>,
-    pub(crate) role: Role,
+    pub(crate) role: PartitionRole,
 }
 
 impl Held {
-    pub(crate) fn empty(at: PartitionRef, lineage: Lineage, tables: &Tables, now: Time) -> Self {
+    pub(crate) fn empty(
+        at: PartitionRef,
+        lineage: Lineage,
+        tables: &ShardTables,
+        now: Time,
+    ) -> Self {
         Self {
             at,
             lineage,
@@ -204,10 +209,10 @@ impl Held {
             store: tables.store_of(at.keyspace),
             log: Log::default(),
             dedup: Dedup::default(),
-            clock: Clock::new(now),
+            clock: PartitionClock::new(now),
             meter: Meter::default(),
             formers: Vec::new(),
-            role: Role::Follower(Follower::default()),
+            role: PartitionRole::Follower(Follower::default()),
         }
     }
 
@@ -228,8 +233,8 @@ impl Held {
     #[inline]
     pub(crate) const fn lead(&self) -> Option<&Primary> {
         match &self.role {
-            Role::Primary(primary) => Some(primary),
-            Role::Follower(_) => None,
+            PartitionRole::Primary(primary) => Some(primary),
+            PartitionRole::Follower(_) => None,
         }
     }
 
@@ -237,8 +242,8 @@ impl Held {
     #[inline]
     pub(crate) const fn lead_mut(&mut self) -> Option<&mut Primary> {
         match &mut self.role {
-            Role::Primary(primary) => Some(primary),
-            Role::Follower(_) => None,
+            PartitionRole::Primary(primary) => Some(primary),
+            PartitionRole::Follower(_) => None,
         }
     }
 
@@ -253,8 +258,8 @@ impl Held {
     #[inline]
     pub(crate) const fn follower(&self) -> Option<&Follower> {
         match &self.role {
-            Role::Follower(follower) => Some(follower),
-            Role::Primary(_) => None,
+            PartitionRole::Follower(follower) => Some(follower),
+            PartitionRole::Primary(_) => None,
         }
     }
 
@@ -262,8 +267,8 @@ impl Held {
     #[inline]
     pub(crate) const fn follower_mut(&mut self) -> Option<&mut Follower> {
         match &mut self.role {
-            Role::Follower(follower) => Some(follower),
-            Role::Primary(_) => None,
+            PartitionRole::Follower(follower) => Some(follower),
+            PartitionRole::Primary(_) => None,
         }
     }
 
@@ -276,7 +281,7 @@ impl Held {
     pub(crate) fn step_down(&mut self) -> bool {
         let led = self.lead().is_some();
         if led {
-            self.role = Role::Follower(Follower::default());
+            self.role = PartitionRole::Follower(Follower::default());
         }
         led
     }
@@ -306,12 +311,12 @@ impl Slot {
 
     /// Whether upkeep has nothing to do here until something happens.
     pub(crate) fn quiet(&self) -> bool {
-        self.calls.is_empty() && !self.still && self.held.as_ref().is_none_or(|h| h.quiet())
+        self.calls.is_empty() && !self.frozen && self.held.as_ref().is_none_or(|h| h.quiet())
     }
 
     /// Which keys may be evicted. A partition that is about to be split or merged must not change.
     pub(crate) const fn evicts_by(&self) -> Eviction {
-        if self.still {
+        if self.frozen {
             Eviction::None
         } else {
             self.eviction

@@ -1,8 +1,8 @@
 //! Which partition executes what a caller of this thread asks, or why none may.
 
-use super::tables::Tables;
+use super::tables::ShardTables;
 use crate::command::operation::{
-    Operation, PartitionAction, PartitionOperation, ScriptCall, Step, Transaction, Work,
+    Operation, OperationBatch, OperationStep, PartitionAction, PartitionOperation, ScriptCall, Work,
 };
 use crate::value::kind::Kind;
 use crate::value::outcome::Failure;
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use doyen_placement::level::MAP_SIZES;
 use doyen_placement::{MapId, PartitionRef};
 
-impl Tables {
+impl ShardTables {
     /// The partition of an operation of a local caller.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Tables {
     ///
     /// # Errors
     /// It is too large, or not every member knows a step of it.
-    fn may_transact(&self, limits: &Limits, transaction: &Transaction) -> Result<(), Failure> {
+    fn may_transact(&self, limits: &Limits, transaction: &OperationBatch) -> Result<(), Failure> {
         let Limits {
             key_bytes_max,
             value_bytes_max,
@@ -126,9 +126,9 @@ impl Tables {
             return Err(Failure::TooLarge);
         }
         let levels = transaction.steps.iter().map(|step| match step {
-            Step::Key { action, .. } => action.level(),
+            OperationStep::Key { action, .. } => action.level(),
             // The primary looks at what a script calls.
-            Step::Script(_) => 0,
+            OperationStep::Script(_) => 0,
         });
         self.need_level(levels.max().unwrap_or(0))
     }

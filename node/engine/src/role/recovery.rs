@@ -1,10 +1,10 @@
-//! What this node holds of the time since recoveries (`recover`). If a member that was asserted dead
-//! lives, the other half of the cluster has none of it (rule 13), and an operator lists and exports
-//! it before this half rejoins the other one.
+//! What this node holds of the time since recoveries (`recover`). If a member that was asserted
+//! dead lives, the other half of the cluster has none of it (rule 13), and an operator lists and
+//! exports it before this half rejoins the other one.
 //!
 //! A half can be recovered more than once, and the other half may lack all of its branches. So a
-//! partition has a mark of each recovery, which is set once, by the first table that has the branch.
-//! No operation pays for it: upkeep looks once a second whether more was committed.
+//! partition has a mark of each recovery, which is set once, by the first table that has the
+//! branch. No operation pays for it: upkeep looks once a second whether more was committed.
 
 use super::copying::Sink;
 use super::marks::Committed;
@@ -54,7 +54,8 @@ impl Slot {
         self.marks.add(recovery, Some(committed), alone);
     }
 
-    /// Notes when something was committed. `before`: the table from which the last recovery went on.
+    /// Notes when something was committed. `before`: the table from which the last recovery went
+    /// on.
     fn look_at_marks(&mut self, recovery: u32, before: &Table, now: Time) {
         let Some(held) = self.held.as_ref().filter(|held| is_whole(held)) else {
             self.marks.seen = None;
@@ -63,7 +64,8 @@ impl Slot {
         let seq = held.log.committed();
         let mut seen = self.marks.seen.replace(seq);
         if !self.marks.has(recovery) {
-            // The partition came later, or its copies were all in the other half and it began empty.
+            // The partition came later, or its copies were all in the other half and it began
+            // empty.
             let lineage = before.partition(self.at).map(|before| before.lineage);
             if held.lead().is_some() && lineage.is_none_or(|before| before < held.lineage) {
                 seen = Some(0);

@@ -13,16 +13,16 @@
 use super::copying::Teaching;
 use super::partition::{Held, Slot};
 use super::read_logs::LogReader;
-use super::rounds::UPKEEP;
+use super::upkeep_queue::UPKEEP;
 use crate::log::partition_log::{Log, begin_anew};
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
-use crate::role::holding::{Leading, Role};
+use crate::role::holding::{Leading, PartitionRole};
 use crate::role::host::Host;
-use crate::role::split_point::Halving;
+use crate::role::split_point::SplitPointSearch;
 use crate::wire::api::Lane;
-use crate::wire::frame::{self, Ack, Head};
-use crate::wire::silence::Wait;
+use crate::wire::frame::{self, Ack, FrameHead};
+use crate::wire::silence::AckWait;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::{Epoch, Member, MemberId, MemberState, PartitionRef};
@@ -61,12 +61,12 @@ pub(crate) struct Primary {
     /// Whether it is the primary in both tables (rule 5).
     pub(crate) serving: bool,
     /// Its copies and learners.
-    pub(crate) links: LiteMap<MemberId, Link>,
+    pub(crate) links: LiteMap<MemberId, CopyLink>,
     said_clock: Time,
     /// When this primary reported that the partition is still.
-    pub(crate) said_still: Option<Time>,
+    pub(crate) said_frozen: Option<Time>,
     /// A search for the key at which to split.
-    pub(crate) halving: Option<Box<Halving>>,
+    pub(crate) search: Option<Box<SplitPointSearch>>,
     /// The earliest time to ask for a split.
     pub(crate) halve_at: Option<Time>,
     /// Subscribers that get committed changes.
@@ -86,8 +86,8 @@ impl Primary {
             serving,
             links: LiteMap::new(),
             said_clock: Time::ZERO,
-            said_still: None,
-            halving: None,
+            said_frozen: None,
+            search: None,
             halve_at: None,
             readers: Vec::new(),
             // What an earlier primary reported of it is unknown.
@@ -102,14 +102,14 @@ impl Primary {
 
     /// Whether every copy has everything and knows that it does, so that upkeep has nothing to do.
     pub(crate) fn quiet(&self, log: &Log) -> bool {
-        let complete = |l: &Link| {
+        let complete = |l: &CopyLink| {
             l.aligned
                 && l.teaching.is_none()
                 && l.acked >= log.last()
                 && l.said_committed >= log.committed()
         };
         self.open
-            && self.halving.is_none()
+            && self.search.is_none()
             && self.links.values().all(complete)
             && self.readers.iter().all(LogReader::quiet)
     }
@@ -117,7 +117,7 @@ impl Primary {
 
 /// The state of one copy.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct CopyLink {
     /// Its ack is needed to commit.
     pub(crate) required: bool,
     /// Its log is known to be a prefix of this node's log.
@@ -129,7 +129,7 @@ pub(crate) struct Link {
     /// The next sequence to send.
     pub(crate) next: u64,
     /// Since when something is unacknowledged, and what must arrive first.
-    pub(crate) stalled: Option<Wait>,
+    pub(crate) stalled: Option<AckWait>,
     /// When it last acknowledged something or entries were sent again.
     resent: Time,
     said_committed: u64,
@@ -141,7 +141,7 @@ pub(crate) struct Link {
     pub(crate) teaching: Option<Teaching>,
 }
 
-impl Link {
+impl CopyLink {
     fn new(required: bool, teaching: Option<Teaching>, now: Time) -> Self {
         Self {
             required,
@@ -224,7 +224,7 @@ impl Held {
     pub(crate) fn replicate(&mut self, host: &mut Host, seq: u64) {
         let at = self.at;
         let Held {
-            role: Role::Primary(lead),
+            role: PartitionRole::Primary(lead),
             log,
             clock,
             epoch,
@@ -244,7 +244,7 @@ impl Held {
             {
                 continue;
             }
-            let head = Head {
+            let head = FrameHead {
                 at,
                 epoch: *epoch,
                 session: link.session,
@@ -254,7 +254,7 @@ impl Held {
             };
             // A crowded copy lags: `relieve` sends the missing entries.
             let Some(sent) = host.peers.append(*id, &head, entry) else {
-                link.stalled.get_or_insert(Wait::for_room(host.now));
+                link.stalled.get_or_insert(AckWait::for_room(host.now));
                 continue;
             };
             link.next = seq + 1;
@@ -278,9 +278,9 @@ impl Slot {
     /// Notes that there are overdue keys to expire.
     pub(crate) fn note_overdue(&mut self, host: &mut Host) {
         let Some(held) = &self.held else { return };
-        let expires = host.used && !self.still && held.lead().is_some_and(|l| l.open && l.serving);
+        let expires = host.used && !self.frozen && held.lead().is_some_and(|l| l.open && l.serving);
         if expires && !self.expiring && held.store.is_overdue(held.clock.advance(host.data_now())) {
-            host.rounds.expires(self, &mut host.timers);
+            host.upkeep.expires(self, &mut host.timers);
         }
     }
 
@@ -289,7 +289,7 @@ impl Slot {
         let Some(held) = &mut self.held else {
             return false;
         };
-        if !host.used || self.still || !held.lead().is_some_and(|l| l.open && l.serving) {
+        if !host.used || self.frozen || !held.lead().is_some_and(|l| l.open && l.serving) {
             return false;
         }
         let most = EXPIRE_SLICE.min(*budget);
@@ -320,7 +320,10 @@ impl Leading<'_> {
     ) {
         let now = cx.now;
         let Self {
-            lead, store, still, ..
+            lead,
+            store,
+            frozen,
+            ..
         } = self;
         let gone: Vec<MemberId> = lead
             .links
@@ -337,7 +340,7 @@ impl Leading<'_> {
             let link = lead
                 .links
                 .entry(*id)
-                .or_insert_with(|| Link::new(true, None, now));
+                .or_insert_with(|| CopyLink::new(true, None, now));
             link.required = true;
             if in_sync.contains(id)
                 && let Some(teaching) = link.teaching.take()
@@ -349,10 +352,10 @@ impl Leading<'_> {
             let link = lead
                 .links
                 .entry(*id)
-                .or_insert_with(|| Link::new(false, Some(Teaching::new(now)), now));
+                .or_insert_with(|| CopyLink::new(false, Some(Teaching::new(now)), now));
             match &mut link.teaching {
                 // The copy was in sync and was dropped: it begins again.
-                None => *link = Link::new(false, Some(Teaching::new(now)), now),
+                None => *link = CopyLink::new(false, Some(Teaching::new(now)), now),
                 Some(teaching) if moved => {
                     teaching.withdrawn();
                     link.required = false;
@@ -365,9 +368,9 @@ impl Leading<'_> {
             link.stalled = None;
             link.asks = 0;
             // Acks from before this epoch do not count for a split or a merge.
-            link.aligned &= !*still || link.teaching.is_some();
+            link.aligned &= !*frozen || link.teaching.is_some();
         }
-        lead.said_still = lead.said_still.filter(|_| !moved);
+        lead.said_frozen = lead.said_frozen.filter(|_| !moved);
         for id in ids {
             let fresh = self.lead.links.get(&id).is_some_and(|l| l.fresh);
             if moved || fresh {
@@ -403,7 +406,7 @@ impl Leading<'_> {
                 && let Some(out) = cx.peers.out(*id, Lane::Calls)
             {
                 let committed = self.log.committed();
-                let head = Head {
+                let head = FrameHead {
                     at: self.at,
                     epoch: self.epoch,
                     session: link.session,
@@ -419,7 +422,7 @@ impl Leading<'_> {
                 link.stalled = None;
                 continue;
             }
-            let wait = link.stalled.get_or_insert(Wait::for_room(now));
+            let wait = link.stalled.get_or_insert(AckWait::for_room(now));
             let stalled = cx.peers.silence(*id, wait, now);
             // Data on this connection will arrive. Only what has arrived and was refused is sent
             // again.
@@ -471,7 +474,7 @@ impl Leading<'_> {
             return;
         };
         link.resent = cx.now;
-        link.stalled = link.stalled.map(Wait::again);
+        link.stalled = link.stalled.map(AckWait::again);
         link.said_committed = 0;
         link.fresh = false;
         if link.teaching.as_ref().is_some_and(|t| !t.verified()) {
@@ -507,7 +510,7 @@ impl Leading<'_> {
             };
             let count = frame_of(self.log, first);
             let (session, committed) = (link.session, self.log.committed());
-            let head = Head {
+            let head = FrameHead {
                 at: self.at,
                 epoch: self.epoch,
                 session,
@@ -556,7 +559,7 @@ impl Leading<'_> {
                 break;
             };
             let count = frame_of(self.log, link.next);
-            let head = Head {
+            let head = FrameHead {
                 at: self.at,
                 epoch: self.epoch,
                 session: link.session,
@@ -579,7 +582,7 @@ impl Leading<'_> {
             // All of it is on its way.
             cx.peers.note_given(id, &mut link.stalled, cx.now);
         } else if link.acked < self.log.last() {
-            link.stalled.get_or_insert(Wait::for_room(cx.now));
+            link.stalled.get_or_insert(AckWait::for_room(cx.now));
         }
     }
 
@@ -632,8 +635,8 @@ impl Leading<'_> {
         self.admit(cx, from);
     }
 
-    /// A copy tells what the clock shows there. Until the tenure opens, the greatest value counts: no
-    /// deadline was given by a lower one yet. Each copy tells it before its first ack.
+    /// A copy tells what the clock shows there. Until the tenure opens, the greatest value counts:
+    /// no deadline was given by a lower one yet. Each copy tells it before its first ack.
     pub(crate) fn hear_clock(&mut self, cx: &Host, from: MemberId, (epoch, ms): (Epoch, u64)) {
         let copy = self.lead.links.get(&from);
         let asked = copy.is_some_and(|link| link.required && !link.aligned);
@@ -686,7 +689,7 @@ impl Leading<'_> {
         // those again. Sending from `acked` on here would be as safe: a copy ignores entries that
         // it has, and acknowledges its whole log.
         link.next = next;
-        link.stalled = link.stalled.map(Wait::again);
+        link.stalled = link.stalled.map(AckWait::again);
         link.said_committed = 0;
         self.stream(cx, from);
     }
@@ -745,7 +748,7 @@ impl Leading<'_> {
             }
             begin_anew(&mut self.calls.waiting);
         }
-        self.report_still(cx);
+        self.report_frozen(cx);
     }
 
     /// Drops entries that no copy needs. Entries that a learner needs besides its snapshot belong

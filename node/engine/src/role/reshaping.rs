@@ -4,12 +4,12 @@
 //! ```text
 //!   installed: P is to be split     writes wait, every copy confirms that it has everything,
 //!                                   and the primary reports that (`report_still`)
-//!   installed: C and D, from P      they serve at once: each holder's C and D draw from its P
+//!   installed: C and D, from P      they serve at once: each holder's C and D migrate from its P
 //!                                   the keys that they are asked for, and the rest some
 //!                                   entries a tick; then they are like any partition
 //! ```
 //! An in-sync copy of a new partition was in sync in the former ones, and confirmed that in the
-//! epoch in which they accepted no more writes. So all copies draw from the same contents, and
+//! epoch in which they accepted no more writes. So all copies migrate from the same contents, and
 //! there is no log to divide.
 //!
 //! The clocks of two partitions that are merged differ. The table says by how much, and the
@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pause after some entries were drawn, if clients wait.
+/// Pause after some entries were migrated, if clients wait.
 const DRAW_PAUSE: Duration = Duration::from_millis(1);
 /// How often a primary repeats the report that a partition is still.
 const SAY_AGAIN: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ const SAY_AGAIN: Duration = Duration::from_millis(100);
 /// A key of a map.
 type KeyOfMap = (MapId, Key);
 
-/// The keys that a partition draws: its own.
+/// The keys that a partition migrates: its own.
 #[derive(Debug)]
 struct Heir {
     table: Arc<Table>,
@@ -182,7 +182,7 @@ impl Slots {
         });
     }
 
-    /// The new partitions that are in sync here draw from the held contents of the former ones.
+    /// The new partitions that are in sync here migrate from the held contents of the former ones.
     fn divide(
         &mut self,
         host: &mut Host,
@@ -259,11 +259,11 @@ impl Slots {
                 (true, Log::after(last), dedup.clone(), clock);
             held.formers.clone_from(&formers);
             let portion: Arc<dyn Portion> = Arc::new(Heir::new(table, at));
-            held.store = held.store.draw_from(&stores, mine.len(), &portion);
+            held.store = held.store.migrate_from(&stores, mine.len(), &portion);
             host.memory.bytes += held.bytes();
             let slot = self.get_or_insert(at);
             slot.held = Some(Box::new(held));
-            slot.note_drawing(host);
+            slot.note_migration(host);
         }
     }
 
@@ -323,34 +323,34 @@ impl Slots {
         }
     }
 
-    /// Draws some more keys. Returns the partition if it has all of them now: its calls that waited
-    /// for that are to be looked at.
-    pub(crate) fn draw_due(&mut self, host: &mut Host, now: Time) -> Option<PartitionRef> {
-        if !host.timers.take(Duty::Draw, now) {
+    /// Migrates some more keys. Returns the partition if it has all of them now: its calls that
+    /// waited for that are to be looked at.
+    pub(crate) fn migrate_due(&mut self, host: &mut Host, now: Time) -> Option<PartitionRef> {
+        if !host.timers.take(Duty::Migrate, now) {
             return None;
         }
-        let at = host.rounds.drawing.front().copied()?;
-        host.timers.rest(Duty::Draw, now + DRAW_PAUSE);
+        let at = host.upkeep.migrating.front().copied()?;
+        host.timers.rest(Duty::Migrate, now + DRAW_PAUSE);
         let whole = match self.get_mut(at) {
-            Some(slot) => slot.draw_more(host),
+            Some(slot) => slot.migrate_more(host),
             None => true,
         };
         if whole {
-            host.rounds.drawing.pop_front();
+            host.upkeep.migrating.pop_front();
         }
-        let more = !host.rounds.drawing.is_empty();
-        host.timers.settle(Duty::Draw, more);
+        let more = !host.upkeep.migrating.is_empty();
+        host.timers.settle(Duty::Migrate, more);
         whole.then_some(at)
     }
 }
 
 impl Slot {
     /// Returns whether it has all of its keys now.
-    fn draw_more(&mut self, host: &mut Host) -> bool {
+    fn migrate_more(&mut self, host: &mut Host) -> bool {
         if let Some(held) = self.held.as_deref_mut() {
             let before = held.bytes();
             let (most, maps) = (host.limits.drawn_max, &mut host.memory.garbage);
-            maps.collect(&mut host.timers, |maps| held.store.draw_some(most, maps));
+            maps.collect(&mut host.timers, |maps| held.store.migrate_some(most, maps));
             host.memory.recount(before, held.bytes());
         }
         if self
@@ -360,7 +360,7 @@ impl Slot {
         {
             return false;
         }
-        self.drawing = false;
+        self.migrating = false;
         let mut later = std::mem::take(&mut self.calls.later);
         self.calls.parked.append(&mut later);
         true
@@ -378,40 +378,41 @@ impl Slot {
         std::mem::take(&mut self.calls.parked).into()
     }
 
-    /// Notes a partition that draws from former ones.
-    pub(crate) fn note_drawing(&mut self, host: &mut Host) {
+    /// Notes a partition that migrates from former ones.
+    pub(crate) fn note_migration(&mut self, host: &mut Host) {
         let draws = self
             .held
             .as_ref()
             .is_some_and(|held| !held.store.is_whole());
         if draws {
-            host.rounds.draws(self, &mut host.timers);
+            host.upkeep.migrates(self, &mut host.timers);
         }
     }
 }
 
 impl Leading<'_> {
     /// Reports that a partition without writes is the same in all copies.
-    pub(crate) fn report_still(&mut self, cx: &mut Host) {
+    pub(crate) fn report_frozen(&mut self, cx: &mut Host) {
         let now = cx.now;
-        if !self.still {
+        if !self.frozen {
             return;
         }
-        let confirmed =
-            |l: &super::replication::Link| !l.required || (l.aligned && l.acked >= self.log.last());
-        let still = self.lead.open
+        let confirmed = |l: &super::replication::CopyLink| {
+            !l.required || (l.aligned && l.acked >= self.log.last())
+        };
+        let frozen = self.lead.open
             && self.lead.serving
             && self.log.committed() == self.log.last()
             && self.lead.links.values().all(confirmed);
-        if (!still && !broken(&mutant::RESHAPES_UNCONFIRMED))
+        if (!frozen && !broken(&mutant::RESHAPES_UNCONFIRMED))
             || self
                 .lead
-                .said_still
+                .said_frozen
                 .is_some_and(|said| now < said + SAY_AGAIN)
         {
             return;
         }
-        self.lead.said_still = Some(now);
+        self.lead.said_frozen = Some(now);
         let own = i64::try_from(now.since(Time::ZERO).as_millis()).unwrap_or(i64::MAX);
         let ahead_ms = i64::try_from(self.clock.advance(now))
             .unwrap_or(i64::MAX)

@@ -18,7 +18,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// A search for the key that halves a store.
 #[derive(Debug)]
-pub(crate) struct Halving {
+pub(crate) struct SplitPointSearch {
     /// Half of all bytes.
     goal: usize,
     /// Bytes of the keys so far.
@@ -26,7 +26,7 @@ pub(crate) struct Halving {
     last: Option<(MapId, Key)>,
 }
 
-impl Halving {
+impl SplitPointSearch {
     /// A search in a store of `bytes`.
     pub(crate) const fn new(bytes: usize) -> Self {
         Self {
@@ -91,27 +91,27 @@ fn between(one: (MapId, &[u8]), other: (MapId, &[u8])) -> Option<Cut> {
 
 impl Leading<'_> {
     /// Asks for a split of a range that has grown too large.
-    pub(crate) fn halve(&mut self, cx: &mut Host) {
+    pub(crate) fn search_split_point(&mut self, cx: &mut Host) {
         let now = cx.now;
         let large = self.store.bytes() > cx.limits.range_bytes_max;
         let Self { lead, store, .. } = self;
         if !self.ranged
-            || self.still
+            || self.frozen
             || !store.is_whole()
             || !lead.open
             || !lead.serving
             || !large
             || lead.halve_at.is_some_and(|at| now < at)
         {
-            lead.halving = None;
+            lead.search = None;
             return;
         }
         let found = lead
-            .halving
-            .get_or_insert_with(|| Box::new(Halving::new(store.bytes())))
+            .search
+            .get_or_insert_with(|| Box::new(SplitPointSearch::new(store.bytes())))
             .look(store, LOOKED_AT);
         let Some(found) = found else { return };
-        lead.halving = None;
+        lead.search = None;
         lead.halve_at = Some(now + ASK_AGAIN);
         if let Some(cut) = found {
             cx.outbox.ask(self.at, self.epoch, InSyncChange::Split(cut));
@@ -144,9 +144,9 @@ mod tests {
     }
 
     fn found(store: &Store, slice: usize) -> Option<Cut> {
-        let mut halving = Halving::new(store.bytes());
+        let mut search = SplitPointSearch::new(store.bytes());
         loop {
-            if let Some(found) = halving.look(store, slice) {
+            if let Some(found) = search.look(store, slice) {
                 return found;
             }
         }

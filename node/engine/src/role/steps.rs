@@ -38,7 +38,7 @@ impl Slots {
         let repairing = self
             .iter()
             .any(|slot| slot.is_repaired(&host.tables.leaving));
-        host.copying.pace.set_repairing(repairing);
+        host.copying.rate.set_repairing(repairing);
         host.peers.set_repairing(repairing);
     }
 
@@ -50,18 +50,18 @@ impl Slots {
         host.timers.rest(Duty::Expire, now + EXPIRE_PAUSE);
         let mut left = EXPIRE_STEP;
         while left > 0
-            && let Some(at) = host.rounds.expiring.pop_front()
+            && let Some(at) = host.upkeep.expiring.pop_front()
         {
             let Some(slot) = self.get_mut(at) else {
                 continue;
             };
             slot.expiring = slot.expire_some(host, &mut left);
             if slot.expiring {
-                host.rounds.expiring.push_back(at);
+                host.upkeep.expiring.push_back(at);
             }
             host.notice(slot);
         }
-        let more = !host.rounds.expiring.is_empty();
+        let more = !host.upkeep.expiring.is_empty();
         host.timers.settle(Duty::Expire, more);
     }
 
@@ -71,14 +71,14 @@ impl Slots {
             return;
         }
         host.timers.rest(Duty::Copy, now + COPY_PAUSE);
-        host.copying.paced = false;
+        host.copying.rate_limited = false;
         let before = host.worked;
         let mut waiting = 0;
         while host.worked - before < COPY_WORK_MAX && waiting < host.copying.to_copy.len() {
-            if let Err(next) = host.copying.pace.may_send(now) {
+            if let Err(next) = host.copying.rate.may_send(now) {
                 let next = next.max(now + COPY_PAUSE);
                 host.timers.rest(Duty::Copy, next);
-                host.copying.paced = true;
+                host.copying.rate_limited = true;
                 break;
             }
             let Some((at, id)) = host.copying.to_copy.pop_front() else {

@@ -6,7 +6,7 @@ use super::subscriptions::{
 };
 use super::timers::Duty;
 use crate::log::bookmark::Bookmark;
-use crate::log::changes::{Change, FORMERS_MAX, Filter, Keys, Position, Told};
+use crate::log::changes::{Change, FORMERS_MAX, Filter, KeyFilter, Position, Told};
 use crate::mutant::{self, broken};
 use crate::role::host::Host;
 use crate::role::slots::Slots;
@@ -285,7 +285,7 @@ impl Subscriber<'_> {
             return;
         }
         let now = partitions(table, &subscription.filter);
-        let of_one_key = matches!(subscription.filter.keys, Keys::One(_));
+        let of_one_key = matches!(subscription.filter.keys, KeyFilter::One(_));
         let names: BTreeSet<PartitionId> = now.iter().map(|p| p.id).collect();
         let mut gone = BTreeMap::new();
         subscription.places.retain(|partition, cursor| {

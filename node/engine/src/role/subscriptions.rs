@@ -6,7 +6,7 @@
 //! until the shell takes it, and the primary sends no more than a window of what was not taken. So
 //! a shell that is slow hears that changes are missing, and costs no memory without bound.
 
-use crate::log::changes::{Change, Filter, Gap, Keys, Maps, Missing, Position, Told};
+use crate::log::changes::{Change, Filter, Gap, KeyFilter, Maps, Missing, Position, Told};
 use crate::wire::frame::Frame;
 use doyen_gossip::Time;
 use doyen_placement::{Epoch, Lineage, MemberId, Partition, PartitionId, Table};
@@ -152,7 +152,7 @@ pub(crate) fn partitions<'a>(table: &'a Table, filter: &Filter) -> Vec<&'a Parti
     let Some(keyspace) = table.keyspace(filter.keyspace) else {
         return Vec::new();
     };
-    if let (Maps::One(map), Keys::One(key)) = (filter.maps, &filter.keys) {
+    if let (Maps::One(map), KeyFilter::One(key)) = (filter.maps, &filter.keys) {
         let one = keyspace.partition_of(map, key);
         return one
             .and_then(|id| keyspace.partition(id))

@@ -1,6 +1,6 @@
 //! The tables that a shard acts on, and what follows from them.
 
-use super::threads::Threads;
+use super::threads::MemberThreads;
 use crate::command::operation::Work;
 use crate::store::Store;
 use crate::value::outcome::Failure;
@@ -19,7 +19,7 @@ pub(crate) const SEQS: u64 = 1 << 44;
 
 /// The installed and the accepted table.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct ShardTables {
     pub(crate) view: Option<View>,
     /// The name of the installed one.
     pub(crate) name: Option<TableName>,
@@ -27,7 +27,7 @@ pub(crate) struct Tables {
     pub(crate) opens: BTreeMap<PartitionRef, (Epoch, Time)>,
     /// Members that are about to leave.
     pub(crate) leaving: BTreeSet<MemberId>,
-    pub(crate) threads: Threads,
+    pub(crate) threads: MemberThreads,
     /// The number of the last recovery, and the table from which it went on, if this node was a
     /// member then.
     pub(crate) recovered_from: Option<(u32, Arc<Table>)>,
@@ -35,7 +35,7 @@ pub(crate) struct Tables {
     pub(crate) published: Published,
 }
 
-impl Tables {
+impl ShardTables {
     fn installed(&self) -> Option<&Table> {
         self.view.as_ref().map(|view| &*view.installed)
     }

@@ -4,8 +4,8 @@
 use super::partition::{Held, Slot};
 use super::replication::Primary;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Asker, PendingCall, Source, note_order};
-use crate::role::holding::Role;
+use crate::role::calls::{CallOrigin, CallSource, PendingCall, note_order};
+use crate::role::holding::PartitionRole;
 use crate::role::host::Host;
 use crate::wire::frame::Frame;
 use doyen_placement::loads::FILLED;
@@ -65,7 +65,7 @@ impl Slot {
             }
             let opens_at = said.unwrap_or(host.now + host.limits.takeover_wait);
             let Some(held) = &mut self.held else { return };
-            held.role = Role::Primary(Primary::new(
+            held.role = PartitionRole::Primary(Primary::new(
                 installed.since,
                 opens_at,
                 held.log.last(),
@@ -117,7 +117,7 @@ impl Slot {
         });
         let Some(held) = &mut self.held else { return };
         let Held {
-            role: Role::Follower(follower),
+            role: PartitionRole::Follower(follower),
             log,
             epoch,
             ..
@@ -170,12 +170,12 @@ impl Slot {
         let mut applied: BTreeMap<MemberId, (u64, u32)> = BTreeMap::new();
         let mut refused = Vec::new();
         for executed in std::mem::take(&mut self.calls.waiting) {
-            let Asker { source, n, .. } = executed.asker;
+            let CallOrigin { source, n, .. } = executed.asker;
             if executed.is_of_ticket() {
                 host.void_executed(at, &executed);
                 continue;
             }
-            if let Source::Peer {
+            if let CallSource::Peer {
                 member, attempt, ..
             } = source
             {
@@ -197,10 +197,10 @@ impl Slot {
             .chain(later)
         {
             match call.source {
-                Source::Peer {
+                CallSource::Peer {
                     member, attempt, ..
                 } => refused.push((member, call.n, attempt)),
-                Source::Local(_) | Source::Waiter { .. } => calls.push(call),
+                CallSource::Local(_) | CallSource::Waiter { .. } => calls.push(call),
             }
         }
         for (member, n, attempt) in refused {

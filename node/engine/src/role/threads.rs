@@ -14,12 +14,12 @@ use litemap::LiteMap;
 
 /// The number of data threads of each member.
 #[derive(Debug, Default)]
-pub struct Threads {
+pub struct MemberThreads {
     /// The members with more than one. If there are none, no lookup is needed.
     several: LiteMap<MemberId, u8>,
 }
 
-impl Threads {
+impl MemberThreads {
     /// The numbers in these tables.
     pub fn of(tables: &[&Table]) -> Self {
         let members = tables.iter().flat_map(|t| &t.members);

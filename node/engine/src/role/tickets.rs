@@ -19,7 +19,7 @@ use crate::log::waiting::{Filled, Ticket, TicketName};
 use crate::mutant::{self, broken};
 use crate::role::calls::Executed;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::Token;
+use crate::wire::api::CallToken;
 use crate::wire::frame::{Frame, ReplyTo};
 use doyen_gossip::Time;
 use doyen_placement::level::WAITING;
@@ -44,7 +44,7 @@ fn stamped(stamp: u64, outcome: Outcome) -> Outcome {
 /// What a caller of this thread waits for.
 #[derive(Debug)]
 struct OwnTicket {
-    token: Token,
+    token: CallToken,
     operation: Operation,
     since: Time,
     until: Option<Time>,
@@ -59,7 +59,7 @@ struct OwnTicket {
 pub(crate) struct Tickets {
     /// By their numbers, which are numbers of operations of this thread.
     own: BTreeMap<u64, OwnTicket>,
-    numbers: BTreeMap<Token, u64>,
+    numbers: BTreeMap<CallToken, u64>,
     ends: BTreeSet<(Time, u64)>,
     unasked: BTreeSet<u64>,
     /// When tickets that were sent back are asked again.
@@ -93,7 +93,7 @@ impl Tickets {
     }
 
     /// The callers that wait.
-    pub(crate) fn tokens(&self) -> impl Iterator<Item = Token> {
+    pub(crate) fn tokens(&self) -> impl Iterator<Item = CallToken> {
         self.numbers.keys().copied()
     }
 
@@ -136,7 +136,7 @@ impl Slot {
 
     /// Whether it executes now what callers wait for.
     pub(crate) fn executes_tickets(&self) -> bool {
-        let writes = !self.still || broken(&mutant::WRITES_WHILE_RESHAPED);
+        let writes = !self.frozen || broken(&mutant::WRITES_WHILE_RESHAPED);
         self.serving() && self.is_open() && writes
     }
 }
@@ -147,7 +147,7 @@ impl Slots {
     pub(crate) fn wait_for(
         &mut self,
         host: &mut Host,
-        token: Token,
+        token: CallToken,
         operation: Operation,
         (age, until): (Duration, Option<Time>),
     ) {
@@ -403,7 +403,7 @@ impl Host {
     }
 
     /// The caller behind this token does not wait any more. False: it did not.
-    pub(crate) fn end_waiting(&mut self, token: Token) -> bool {
+    pub(crate) fn end_waiting(&mut self, token: CallToken) -> bool {
         let n = self.tickets.numbers.get(&token).copied();
         let ended = n.and_then(|n| self.end_ticket(n)).is_some();
         if ended {
@@ -413,7 +413,7 @@ impl Host {
     }
 
     /// A ticket leaves without having gone on.
-    fn end_ticket(&mut self, n: u64) -> Option<Token> {
+    fn end_ticket(&mut self, n: u64) -> Option<CallToken> {
         let OwnTicket { token, asked, .. } = self.tickets.take(n)?;
         self.withdraw(n, asked);
         Some(token)

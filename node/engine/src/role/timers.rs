@@ -41,8 +41,8 @@ pub(crate) enum Duty {
     Copy,
     /// Parts that have arrived are acknowledged.
     Ack,
-    /// Keys of former partitions are drawn.
-    Draw,
+    /// Keys of former partitions are migrated.
+    Migrate,
     /// Questions about subscribers are given up.
     Count,
     /// Subscriptions ask primaries that did not answer.
@@ -174,7 +174,7 @@ mod tests {
         Duty::Begin,
         Duty::Copy,
         Duty::Ack,
-        Duty::Draw,
+        Duty::Migrate,
         Duty::Count,
         Duty::Subscribe,
         Duty::Wait,

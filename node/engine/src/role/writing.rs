@@ -65,10 +65,10 @@ impl Held {
 
     /// Looks for a key among those that are still to be drawn.
     #[inline]
-    pub(crate) fn draw(&mut self, host: &mut Host, map: MapId, order: u64, key: &[u8]) {
+    pub(crate) fn migrate(&mut self, host: &mut Host, map: MapId, order: u64, key: &[u8]) {
         if !self.store.is_whole() {
             let before = self.bytes();
-            self.store.draw(map, order, key);
+            self.store.migrate(map, order, key);
             host.memory.recount(before, self.bytes());
         }
     }

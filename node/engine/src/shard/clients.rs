@@ -21,15 +21,15 @@
 //! one, and its outcome is kept for [`RETENTION`](crate::wire::visit::RETENTION) or longer. Only
 //! rates of clocks matter, however long either process was suspended in between.
 
-use super::context::Context;
-use crate::role::calls::{PendingCall, Source};
+use super::context::ShardContext;
+use crate::role::calls::{CallSource, PendingCall};
 use crate::role::host::Host;
 use crate::role::partition::Slot;
 use crate::shard::machine::Shard;
 use crate::value::codec;
 use crate::wire::api::{Lane, Malformed, ShardRequest};
 use crate::wire::frame::Frame;
-use crate::wire::peers::Peer;
+use crate::wire::peers::PeerState;
 use crate::wire::published;
 use crate::wire::visit::FRESH;
 use bytes::Bytes;
@@ -118,7 +118,7 @@ pub(crate) fn fits(me: MemberId, from: MemberId, frame: &Frame) -> bool {
 
 // ---- the member's side
 
-impl Context {
+impl ShardContext {
     /// A peer has installed this table. If it is newer than ours, it is asked for.
     pub(crate) fn heard_of(&mut self, name: TableName) {
         let newer = self
@@ -140,7 +140,7 @@ impl Context {
             |c: &PendingCall| c.source.peer() == Some(client) && c.work.bytes() > PARKED_BYTES_MAX;
         if slot.calls.parked.back().is_some_and(large)
             && let Some(call) = slot.calls.parked.pop_back()
-            && let Source::Peer { attempt, .. } = call.source
+            && let CallSource::Peer { attempt, .. } = call.source
         {
             self.host.callers.outstanding -= 1;
             self.host.refuse(at, client, call.n, attempt);
@@ -318,7 +318,7 @@ impl Host {
     pub(crate) fn ask_map(&mut self, ticket: u64, wanted: WantedMap) -> bool {
         let mut ready = self.peers.ids();
         ready.retain(|id| {
-            let ready = |p: &mut Peer| p.visit.value_bytes_max.is_some();
+            let ready = |p: &mut PeerState| p.visit.value_bytes_max.is_some();
             self.peers.get(*id).is_some_and(ready)
         });
         let Some(member) = ready.get(ticket as usize % ready.len().max(1)) else {
@@ -341,7 +341,7 @@ impl Host {
 
 // ---- the client's side
 
-impl Context {
+impl ShardContext {
     /// A member knows a table. If it is newer than ours, the client pulls it from that member.
     pub(crate) fn pull(&mut self, member: MemberId, known: TableName) {
         let other = self
@@ -362,7 +362,7 @@ impl Context {
             }
             self.pull_again(late);
         }
-        let trusted = |p: &mut Peer| {
+        let trusted = |p: &mut PeerState| {
             p.visit
                 .broke_word
                 .is_none_or(|at| now.since(at) >= BROKEN_WORD)

@@ -1,12 +1,12 @@
 //! Decides about a call: it is executed here, sent to the primary, parked, answered, or given up.
 
 use super::clients::Sending;
-use super::context::Context;
+use super::context::ShardContext;
 use crate::command::operation::{Action, Operation, Work};
 use crate::log::dedup::OpId;
 use crate::log::waiting::TicketName;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Asker, Executed, PendingCall, Source, Tried};
+use crate::role::calls::{CallOrigin, CallSource, Executed, PendingCall, Tried};
 use crate::role::one_key::OneKey;
 use crate::role::partition::Slot;
 use crate::role::spans;
@@ -23,7 +23,7 @@ use std::time::Duration;
 /// turn. A script counts by its time.
 const PUMP_WORK_MAX: usize = 4 << 20;
 
-impl Context {
+impl ShardContext {
     /// A call arrives: it is executed or sent at once, or parked behind those that came before it.
     pub(crate) fn take_call(&mut self, slot: &mut Slot, call: PendingCall) {
         self.host.callers.outstanding += 1;
@@ -39,7 +39,7 @@ impl Context {
     /// Executes a call or sends it on. Gives it back if neither is possible now.
     pub(crate) fn dispatch(&mut self, slot: &mut Slot, call: PendingCall) -> Option<PendingCall> {
         let at = slot.at;
-        if let Source::Peer {
+        if let CallSource::Peer {
             member,
             lineage,
             attempt,
@@ -64,7 +64,7 @@ impl Context {
                 Some(call)
             };
         }
-        if let Source::Peer {
+        if let CallSource::Peer {
             member, attempt, ..
         } = call.source
         {
@@ -275,7 +275,7 @@ impl Context {
         work: Work,
     ) {
         let n = forwarded.n;
-        let source = Source::of_forwarded(peer, forwarded);
+        let source = CallSource::of_forwarded(peer, forwarded);
         let tried = before.map(|n| {
             Box::new(Tried {
                 before: Some(n),
@@ -370,7 +370,7 @@ impl Context {
                     p.refused.remove(&at);
                     // The remaining calls of earlier attempts come again in this one.
                     self.retain_parked(slot, |c| {
-                        !matches!(c.source, Source::Peer { member, attempt: of, .. }
+                        !matches!(c.source, CallSource::Peer { member, attempt: of, .. }
                             if member == peer && of != attempt)
                     });
                 }
@@ -407,17 +407,17 @@ impl Context {
     }
 
     /// Gives a call its outcome, for good.
-    pub(crate) fn answer(&mut self, slot: &mut Slot, asker: Asker, outcome: Outcome) {
+    pub(crate) fn answer(&mut self, slot: &mut Slot, asker: CallOrigin, outcome: Outcome) {
         let at = slot.at;
         self.host.callers.outstanding -= 1;
         match asker.source {
-            Source::Local(token) => {
+            CallSource::Local(token) => {
                 if asker.write {
                     slot.calls.finish(asker.n);
                 }
                 self.host.callers.answer(token, outcome);
             }
-            Source::Peer {
+            CallSource::Peer {
                 member, attempt, ..
             } => {
                 self.host.traces.served(member, at, asker.n);
@@ -425,7 +425,7 @@ impl Context {
                     .peers
                     .answer(member, at, ReplyTo::Call(asker.n, attempt), outcome);
             }
-            Source::Waiter { member, stamp } => {
+            CallSource::Waiter { member, stamp } => {
                 self.host
                     .answer_waiter(at, (member, asker.n), stamp, outcome);
             }
@@ -468,7 +468,7 @@ impl Context {
 
     /// Gives up the calls that had waited long enough when this look at the partitions began.
     pub(crate) fn give_up(&mut self, slot: &mut Slot) {
-        let now = self.host.rounds.gives_up_to;
+        let now = self.host.upkeep.gives_up_to;
         if slot.crowded_by.is_some() && slot.serving() {
             self.give_up_crowded(slot);
         }
@@ -516,20 +516,20 @@ impl Context {
         if executed.is_of_ticket() {
             return self.host.void_executed(slot.at, &executed);
         }
-        if let Source::Peer { member, .. } = executed.asker.source {
+        if let CallSource::Peer { member, .. } = executed.asker.source {
             self.host.peers.disown(member, &executed.outcome);
         }
         self.fail(slot, executed.asker, executed.logged || executed.maybe);
     }
 
     /// Gives up a call that may or may not be applied.
-    pub(crate) fn fail(&mut self, slot: &mut Slot, asker: Asker, maybe: bool) {
+    pub(crate) fn fail(&mut self, slot: &mut Slot, asker: CallOrigin, maybe: bool) {
         if asker.source.peer().is_some() {
             // Its origin gives up by itself, at about the same time.
             self.host.callers.outstanding -= 1;
             return;
         }
-        self.host.copying.pace.failed();
+        self.host.copying.rate.failed();
         self.answer(
             slot,
             asker,
@@ -553,13 +553,13 @@ impl Context {
     /// The name of a call's operation in logs.
     pub(crate) fn op_id(&self, slot: &Slot, call: &PendingCall) -> OpId {
         match call.source {
-            Source::Local(_) => self.local_id(slot, call.n),
-            Source::Waiter { member, .. } => OpId {
+            CallSource::Local(_) => self.local_id(slot, call.n),
+            CallSource::Waiter { member, .. } => OpId {
                 origin: member,
                 n: call.n,
                 finished: 0,
             },
-            Source::Peer {
+            CallSource::Peer {
                 member, finished, ..
             } => OpId {
                 origin: member,

@@ -1,16 +1,16 @@
 //! Executes operations at the primary: answers reads at once, logs writes, and waits until they are
 //! committed.
 
-use super::context::Context;
+use super::context::ShardContext;
 use crate::command::operation::{PartitionAction, PartitionOperation, ScriptCall, Work};
-use crate::command::rows::{Rows, Written};
+use crate::command::rows::{Rows, RowsWeight};
 use crate::command::scan;
 use crate::command::scripts::Spent;
 use crate::command::sizes;
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Again, Asker, Executed, Execution, PendingCall, Source};
+use crate::role::calls::{Again, CallOrigin, CallSource, Executed, Execution, PendingCall};
 use crate::role::eviction::Made;
 use crate::role::one_key::{Barred, OneKey};
 use crate::role::partition::{Held, Slot};
@@ -22,7 +22,7 @@ use crate::store::{ENTRY_OVERHEAD, Effect, Undo};
 use crate::value::cause::By;
 use crate::value::entry::Entry;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::Token;
+use crate::wire::api::CallToken;
 use crate::wire::frame::Forwarded;
 use doyen_gossip::Time;
 use doyen_placement::{MapId, MemberId};
@@ -52,7 +52,7 @@ struct Together {
     /// How many keys and fields it deleted because they were overdue.
     expired: u64,
     lookups: (u64, u64),
-    written: Written,
+    written: RowsWeight,
     bytes: usize,
     /// What it changed in the store. `None`: nothing.
     record: Option<(Effect, Undo)>,
@@ -67,7 +67,7 @@ const STALLED: Duration = Duration::from_millis(50);
 /// How often an operation on several keys is run at most before it waits for room.
 const ROOM_ATTEMPTS: usize = 3;
 
-impl Context {
+impl ShardContext {
     /// Executes a call at its serving primary, or gives it back to be parked.
     pub(crate) fn execute(
         &mut self,
@@ -128,7 +128,7 @@ impl Context {
             _ if member == self.host.me => self.host.now.0,
             peer => peer.map_or(0, |peer| peer.stamp),
         };
-        let source = Source::Waiter { member, stamp };
+        let source = CallSource::Waiter { member, stamp };
         let until = self.host.now + self.host.limits.park;
         let work = Work::Key(operation);
         let call = PendingCall::new(source, n, work, (until, true));
@@ -160,11 +160,13 @@ impl Context {
     /// outcome.
     fn overtaken(&mut self, slot: &mut Slot, mut call: PendingCall, seq: u64) {
         let outcome = match call.source {
-            Source::Local(_) => match call.take_outcome() {
+            CallSource::Local(_) => match call.take_outcome() {
                 Some(outcome) => outcome,
                 None => return self.leave_to_caller(slot, call),
             },
-            Source::Peer { .. } | Source::Waiter { .. } => Outcome::Failed(Failure::Overtaken),
+            CallSource::Peer { .. } | CallSource::Waiter { .. } => {
+                Outcome::Failed(Failure::Overtaken)
+            }
         };
         self.wait(slot, Executed::of(call, Execution::unlogged(outcome, seq)));
     }
@@ -174,7 +176,7 @@ impl Context {
     pub(crate) fn take_local(
         &mut self,
         slot: &mut Slot,
-        token: Token,
+        token: CallToken,
         work: Work,
         (until, hurried): (Time, bool),
     ) {
@@ -183,13 +185,13 @@ impl Context {
         if writes {
             slot.calls.begin(n);
         }
-        let source = Source::Local(token);
+        let source = CallSource::Local(token);
         let work = match work {
             Work::Key(operation) if writes && !operation.action.is_joint() => {
                 let id = self.local_id(slot, n);
                 let one = OneKey::of(&operation, Some(id), None);
                 if let Some(done) = slot.write_at_once(&mut self.host, &mut self.budgets, &one) {
-                    let asker = Asker {
+                    let asker = CallOrigin {
                         source,
                         n,
                         write: true,
@@ -212,7 +214,7 @@ impl Context {
         slot: &mut Slot,
         map: MapId,
         (key, value): (&[u8], &[u8]),
-        token: impl FnOnce() -> Token,
+        token: impl FnOnce() -> CallToken,
     ) -> bool {
         if !slot.takes(true) {
             return false;
@@ -226,8 +228,8 @@ impl Context {
             return false;
         };
         slot.calls.begin(self.host.callers.number());
-        let asker = Asker {
-            source: Source::Local(token()),
+        let asker = CallOrigin {
+            source: CallSource::Local(token()),
             n,
             write: true,
         };
@@ -261,8 +263,8 @@ impl Context {
         let Some(done) = slot.write_at_once(&mut self.host, &mut self.budgets, &one(id)) else {
             return false;
         };
-        let asker = Asker {
-            source: Source::of_forwarded(peer, forwarded),
+        let asker = CallOrigin {
+            source: CallSource::of_forwarded(peer, forwarded),
             n,
             write: true,
         };
@@ -275,7 +277,7 @@ impl Context {
     fn executed_at_once(
         &mut self,
         slot: &mut Slot,
-        asker: Asker,
+        asker: CallOrigin,
         times: (Time, bool),
         done: Execution,
         again: Again,
@@ -363,7 +365,7 @@ impl Context {
         let plan = match plan {
             Ok(plan) => plan,
             Err(Barred::Paged(clock, read_at)) => {
-                return match self.begin_walk(held, (op.map, op.key), clock) {
+                return match self.begin_cursor(held, (op.map, op.key), clock) {
                     Some(page) => {
                         self.host.stats.count_lookup(true);
                         CallStep::Done(Execution::unlogged(page, read_at))
@@ -451,9 +453,10 @@ impl Context {
         match (&op.action, call.source) {
             // It is not executed if its sender has too much to send already. Nothing was changed,
             // so it may be sent again.
-            (PartitionAction::Find(_) | PartitionAction::Sizes, Source::Peer { member, .. })
-                if !self.host.peers.may_owe(member, found.bytes()) =>
-            {
+            (
+                PartitionAction::Find(_) | PartitionAction::Sizes,
+                CallSource::Peer { member, .. },
+            ) if !self.host.peers.may_owe(member, found.bytes()) => {
                 CallStep::Refused(Failure::Overloaded)
             }
             // Keys that have expired are in the way, and will be deleted soon.
@@ -566,7 +569,7 @@ impl Context {
             rows.take_back();
             return Err(CallStep::Park);
         }
-        if let Source::Peer { member, .. } = call.source
+        if let CallSource::Peer { member, .. } = call.source
             && ran.answered > 0
             && !self.host.peers.may_owe(member, ran.answered)
         {

@@ -1,7 +1,7 @@
 //! Shows the log of each partition to the oracle of the simulation. Production code does not use
 //! this.
 
-use crate::log::changes::{Change, Filter, Keys, Maps, Position, changes};
+use crate::log::changes::{Change, Filter, KeyFilter, Maps, Position, changes};
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::store::{Effect, Undo};
@@ -51,7 +51,7 @@ impl Inspection {
 /// The outcomes that are kept of a process's operations: those below the mark are finished;
 /// [(number, outcome)].
 #[doc(hidden)]
-pub type Asked = (u64, Vec<(u64, Outcome)>);
+pub type InspectedCalls = (u64, Vec<(u64, Outcome)>);
 
 /// What an oracle of the simulation sees of a shard.
 #[doc(hidden)]
@@ -110,7 +110,7 @@ impl<'a> Inspector<'a> {
         let filter = Filter {
             keyspace: at.keyspace,
             maps: Maps::All,
-            keys: Keys::All,
+            keys: KeyFilter::All,
             values: true,
             fields: true,
             old: false,
@@ -144,7 +144,7 @@ impl<'a> Inspector<'a> {
     /// The outcomes on a partition that members may ask for again, by their origins. (Each node
     /// forgets clients in its own time.)
     #[must_use]
-    pub fn outcomes(self, at: PartitionRef) -> Option<BTreeMap<MemberId, Asked>> {
+    pub fn outcomes(self, at: PartitionRef) -> Option<BTreeMap<MemberId, InspectedCalls>> {
         let held = self.slots.get(at)?.held.as_ref()?;
         let of_members = held.dedup.all().filter(|(origin, ..)| !origin.is_client());
         Some(

@@ -1,14 +1,14 @@
 //! New tables: each partition gets its assignment, and begins or ends what follows from it.
 
-use super::context::Context;
+use super::context::ShardContext;
 use crate::mutant::{self, broken};
-use crate::role::calls::{Executed, PendingCall, Source};
+use crate::role::calls::{CallSource, Executed, PendingCall};
 use crate::role::host::Host;
 use crate::role::partition::{Assigned, Held, Slot};
-use crate::role::threads::{self, Threads};
+use crate::role::threads::{self, MemberThreads};
 use crate::role::timers::Duty;
 use crate::shard::machine::Shard;
-use crate::wire::api::{OpenCaller, Token};
+use crate::wire::api::{CallToken, OpenCaller};
 use crate::wire::frame::Frame;
 use crate::wire::visit;
 use doyen_gossip::Time;
@@ -48,10 +48,10 @@ impl Shard {
                     .get_or_insert(PartitionRef::new(keyspace.id, partition.id));
             }
         }
-        let still = still_partitions(&view.installed);
+        let frozen = frozen_partitions(&view.installed);
         let threads = &host.tables.threads;
         let assign = |slot: &mut Slot| {
-            let as_before = slot.assign(&view, still.contains(&slot.at), threads, anew);
+            let as_before = slot.assign(&view, frozen.contains(&slot.at), threads, anew);
             as_before.then_some(slot.at)
         };
         let as_before: Vec<_> = self.slots.iter_mut().filter_map(assign).collect();
@@ -105,7 +105,7 @@ impl Shard {
     pub fn into_calls(mut self, heir: &mut Self) -> impl Iterator<Item = OpenCaller> {
         let (host, heir) = (&mut self.cx.host, &mut heir.cx.host);
         let tickets = std::mem::take(&mut host.tickets);
-        let in_line: Vec<Token> = tickets.tokens().collect();
+        let in_line: Vec<CallToken> = tickets.tokens().collect();
         let callers = &mut heir.callers;
         let number = || callers.number();
         heir.tickets.inherit(tickets, number);
@@ -137,20 +137,20 @@ fn has_same_members(former: &View, view: &View) -> bool {
 }
 
 /// The partitions that are split or merged, and must not change meanwhile.
-fn still_partitions(installed: &Table) -> BTreeSet<PartitionRef> {
-    let mut still = BTreeSet::new();
+fn frozen_partitions(installed: &Table) -> BTreeSet<PartitionRef> {
+    let mut frozen = BTreeSet::new();
     for keyspace in &installed.keyspaces {
         let reshaped = keyspace
             .reshaping
             .under_way
             .iter()
             .flat_map(Reshape::partitions);
-        still.extend(reshaped.map(|partition| PartitionRef::new(keyspace.id, partition)));
+        frozen.extend(reshaped.map(|partition| PartitionRef::new(keyspace.id, partition)));
     }
-    still
+    frozen
 }
 
-impl Context {
+impl ShardContext {
     /// Takes a view. Returns the former one, and whether the table has another name now.
     fn take_view(&mut self, view: &View) -> (Option<View>, bool) {
         self.pulling.installed();
@@ -173,7 +173,7 @@ impl Context {
             .published
             .install(name, installed, peers.has_clients());
         tables.leaving = planner::leaving(installed);
-        tables.threads = Threads::of(&[installed, &view.accepted]);
+        tables.threads = MemberThreads::of(&[installed, &view.accepted]);
         if renamed && !me.is_client() {
             let told = peers.ids().into_iter();
             for id in told.filter(|id| threads::tells_tables(*me, *id)) {
@@ -184,7 +184,7 @@ impl Context {
         let own = installed.member(self.host.me.member());
         let threads = own.map_or(1, |m| m.addresses.threads());
         let rate = installed.settings.balancing.rate;
-        self.host.copying.pace.set(rate, threads);
+        self.host.copying.rate.set(rate, threads);
         if self.host.bounds.install(installed) {
             self.host.timers.want(Duty::Bound);
         }
@@ -307,13 +307,15 @@ impl Context {
             let parked = std::mem::take(&mut slot.calls.parked);
             for call in parked {
                 match call.source {
-                    Source::Peer {
+                    CallSource::Peer {
                         member, attempt, ..
                     } => {
                         self.host.callers.outstanding -= 1;
                         self.host.refuse(at, member, call.n, attempt);
                     }
-                    Source::Local(_) | Source::Waiter { .. } => slot.calls.parked.push_back(call),
+                    CallSource::Local(_) | CallSource::Waiter { .. } => {
+                        slot.calls.parked.push_back(call)
+                    }
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! The shard of one data thread, as its shell sees it: operations go in, outcomes come out.
 
-use super::context::Context;
-use crate::command::grants::Refusal;
+use super::context::ShardContext;
+use crate::command::grants::GrantRefusal;
 use crate::command::operation::{Operation, Work};
 use crate::mutant::{self, broken};
-use crate::role::calls::{Executed, Execution, PendingCall, Source};
+use crate::role::calls::{CallSource, Executed, Execution, PendingCall};
 use crate::role::recovery::SinceRecovery;
 use crate::role::slots::Slots;
 use crate::role::spans::Serve;
@@ -13,7 +13,7 @@ use crate::store::census::Outside;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
-use crate::wire::api::{Limits, Patience, ShardRequest, Token};
+use crate::wire::api::{CallToken, Limits, Patience, ShardRequest};
 use crate::wire::trace::TraceContext;
 use doyen_gossip::Time;
 use doyen_placement::{Eviction, KeyspaceId, MapId, MemberId};
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The machine.
 #[derive(Debug)]
 pub struct Shard {
-    pub(crate) cx: Context,
+    pub(crate) cx: ShardContext,
     pub(crate) slots: Slots,
 }
 
@@ -52,7 +52,7 @@ impl Shard {
     }
 
     /// The next command of a script that the script's caller was not allowed to run.
-    pub fn poll_refusal(&mut self) -> Option<Refusal> {
+    pub fn poll_refusal(&mut self) -> Option<GrantRefusal> {
         self.cx.refusals.pop()
     }
 
@@ -60,7 +60,7 @@ impl Shard {
     /// keys to evict.
     #[must_use]
     pub fn new(me: MemberId, limits: Limits, rng_seed: u64, now: Time) -> Self {
-        let cx = Context::new(me, limits, rng_seed, now);
+        let cx = ShardContext::new(me, limits, rng_seed, now);
         Self {
             cx,
             slots: Slots::default(),
@@ -83,7 +83,7 @@ impl Shard {
 
     /// Before `submit`: the caller behind this token has this context, which is sampled. If another
     /// member executes the operation, its span is a child of that one.
-    pub fn trace(&mut self, token: Token, context: TraceContext) {
+    pub fn trace(&mut self, token: CallToken, context: TraceContext) {
         self.cx.host.callers.trace(token, context);
     }
 
@@ -109,7 +109,7 @@ impl Shard {
         &mut self,
         now: Time,
         unix_ms: u64,
-        token: Token,
+        token: CallToken,
         work: impl Into<Work>,
         patience: Patience,
     ) -> bool {
@@ -162,7 +162,7 @@ impl Shard {
         keyspace: KeyspaceId,
         map: MapId,
         pair: (&[u8], &[u8]),
-        token: impl FnOnce() -> Token,
+        token: impl FnOnce() -> CallToken,
     ) -> bool {
         let cx = &mut self.cx;
         cx.host.now = now;
@@ -209,7 +209,7 @@ impl Shard {
             return None;
         }
         let order = held.store.order(key);
-        held.draw(host, map, order, key);
+        held.migrate(host, map, order, key);
         if host.bounds.is_special(map) {
             return None;
         }
@@ -240,7 +240,7 @@ impl Shard {
     /// Keeps the result of `read`, because it may not be answered now. Like any executed read, it
     /// is checked again. If the tenure ends, it is executed again, in its place among the
     /// operations of this node.
-    pub fn keep(&mut self, token: Token, n: u64, operation: Operation, outcome: Outcome) {
+    pub fn keep(&mut self, token: CallToken, n: u64, operation: Operation, outcome: Outcome) {
         let host = &mut self.cx.host;
         let Operation {
             keyspace, map, key, ..
@@ -250,7 +250,7 @@ impl Shard {
             return host.callers.answer(token, nowhere);
         };
         let until = host.now + host.limits.park;
-        let (source, work) = (Source::Local(token), Work::Key(operation));
+        let (source, work) = (CallSource::Local(token), Work::Key(operation));
         let call = PendingCall::new(source, n, work, (until, false));
         host.callers.outstanding += 1;
         let executed = Executed::of(call, Execution::unlogged(outcome, 0));
@@ -282,7 +282,7 @@ impl Shard {
 
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.)
-    pub fn forget(&mut self, token: Token) {
+    pub fn forget(&mut self, token: CallToken) {
         let host = &mut self.cx.host;
         if host.end_waiting(token) || host.callers.is_idle() {
             return;
@@ -290,7 +290,7 @@ impl Shard {
         if host.callers.forget(token) {
             let calls = self.slots.iter().flat_map(|s| s.calls.all());
             let sources = calls.map(|(source, _)| source);
-            let ready: Vec<Source> = host.callers.ready.sources().collect();
+            let ready: Vec<CallSource> = host.callers.ready.sources().collect();
             let open = sources.chain(ready).filter_map(|source| source.token());
             host.callers.forget_answered(open);
         }
@@ -318,16 +318,16 @@ impl Shard {
         }
         let host = &mut self.cx.host;
         let read = std::mem::take(&mut host.callers.read_at_once);
-        host.copying.pace.answered(passed, read);
+        host.copying.rate.answered(passed, read);
         while let Some((at, executed)) = self.cx.host.callers.ready.pop() {
             let host = &mut self.cx.host;
             let asker = executed.asker;
             if !executed.hurried && executed.paced.is_none() {
                 let left = executed.until.since(now);
                 let waited = host.limits.park.saturating_sub(left);
-                host.copying.pace.answered(waited, 1);
+                host.copying.rate.answered(waited, 1);
             }
-            if let Source::Local(token) = asker.source
+            if let CallSource::Local(token) = asker.source
                 && !asker.write
             {
                 host.callers.outstanding -= 1;
@@ -347,7 +347,7 @@ impl Shard {
     }
 
     /// The next released outcome.
-    pub fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
+    pub fn poll_outcome(&mut self) -> Option<(CallToken, Outcome)> {
         self.cx.host.callers.poll_outcome()
     }
 
@@ -356,7 +356,7 @@ impl Shard {
     /// Executed again, it would see that write. The machine does not answer it any more. A caller
     /// whose operations on one key keep an order answers that nothing happened. A caller with one
     /// operation at a time submits it again.
-    pub fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
+    pub fn poll_overtaken(&mut self) -> Option<(CallToken, Work)> {
         self.cx.host.callers.poll_overtaken()
     }
 
@@ -375,7 +375,7 @@ impl Shard {
         (stats.memory_bytes, stats.memory_bytes_max) = (memory, memory_max);
         stats.memory_outside_bytes = held - memory;
         stats.memory_filled = held.saturating_mul(1000) / memory_max.max(1);
-        stats.divided = host.rounds.drawing.len() as u64;
+        stats.divided = host.upkeep.migrating.len() as u64;
         for slot in self.slots.iter() {
             stats.parked += slot.calls.parked.len() as u64;
             let Some(held) = &slot.held else { continue };

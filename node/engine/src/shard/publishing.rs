@@ -15,15 +15,15 @@
 //! bytes slower than they come has messages waiting for it, up to a limit. Later ones are dropped
 //! for this peer alone, and counted.
 //!
-//! To know how many subscribers get a message, or which channels have some, a thread asks one thread
-//! of each member with subscribers. The shell of that thread answers for its whole process. A member
-//! that does not answer in time counts as none.
+//! To know how many subscribers get a message, or which channels have some, a thread asks one
+//! thread of each member with subscribers. The shell of that thread answers for its whole process.
+//! A member that does not answer in time counts as none.
 //!
 //! ```text
 //!   ask_subscribers ── Count, Ask ──> poll_question ── answer_.. ── Counted, Named ──> poll_counted
 //! ```
-//! Questions about the texts of scripts go the same way, to one thread of every other member.
-//! A question follows the messages that were published before it on the same lane, so it is answered
+//! Questions about the texts of scripts go the same way, to one thread of every other member. A
+//! question follows the messages that were published before it on the same lane, so it is answered
 //! after them.
 
 use crate::command::publication::{MESSAGE_OVERHEAD, Publication};
@@ -62,7 +62,7 @@ pub struct CountQuestion {
 
 /// What other members answered to a question.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct CountedReceivers {
     /// A number for each name that was asked about: of all of them together.
     pub counts: Vec<u64>,
     /// The names that were asked for.
@@ -78,7 +78,7 @@ struct Counting {
     asked: AskedSubscribers,
     /// The peers that have not answered.
     unheard: BTreeSet<MemberId>,
-    counted: Counted,
+    counted: CountedReceivers,
     until: Time,
 }
 
@@ -97,7 +97,7 @@ pub struct Publishing {
     counting: BTreeMap<u64, Counting>,
     counting_last: u64,
     /// Questions that were answered.
-    counted: VecDeque<(u64, Counted)>,
+    counted: VecDeque<(u64, CountedReceivers)>,
     /// Questions of peers, and their bytes.
     questions: VecDeque<CountQuestion>,
     questions_bytes: usize,
@@ -341,9 +341,9 @@ impl Channels<'_> {
         let frame = asked.frame(ticket);
         let counting = Counting {
             unheard: peers.values().copied().collect(),
-            counted: Counted {
+            counted: CountedReceivers {
                 counts: vec![0; asked.numbers()],
-                ..Counted::default()
+                ..CountedReceivers::default()
             },
             until: cx.host.now + COUNTED_MAX,
             asked,
@@ -359,7 +359,7 @@ impl Channels<'_> {
     }
 
     /// The next question that was answered, and what other members answered.
-    pub fn poll_counted(&mut self) -> Option<(u64, Counted)> {
+    pub fn poll_counted(&mut self) -> Option<(u64, CountedReceivers)> {
         self.publishing.counted.pop_front()
     }
 

@@ -1,19 +1,19 @@
 //! What comes from peers: connections, and frames, which go to the partitions that they concern.
 
 use super::clients;
-use super::context::Context;
+use super::context::ShardContext;
 use crate::role::copy;
-use crate::role::copying::Opening;
+use crate::role::copying::LearnerOpening;
 use crate::role::host::Host;
 use crate::role::partition::Slot;
-use crate::role::rounds;
 use crate::role::streaming::{Lagging, RECEIVE_WORK_MAX};
 use crate::role::threads;
 use crate::role::timers::Duty;
+use crate::role::upkeep_queue;
 use crate::shard::machine::Shard;
 use crate::wire::api::{Lane, Malformed};
 use crate::wire::frame::{self, Forwarded, Frame};
-use crate::wire::peers::{self, Peer};
+use crate::wire::peers::{self, PeerState};
 use crate::wire::traffic;
 use bytes::{Bytes, BytesMut};
 use doyen_gossip::Time;
@@ -120,7 +120,7 @@ impl Shard {
     ) -> Result<bool, Malformed> {
         let host = &mut self.cx.host;
         (host.now, host.wall) = (now, (unix_ms, now));
-        let batch = |p: &mut Peer| std::mem::take(p.batch(lane));
+        let batch = |p: &mut PeerState| std::mem::take(p.batch(lane));
         let mut batch = host.peers.get(peer).map(batch).unwrap_or_default();
         let result = self.receive_all(peer, lane, bytes, &mut batch);
         let host = &mut self.cx.host;
@@ -130,7 +130,7 @@ impl Shard {
             if !bytes.is_empty() {
                 // The rest is on its way. Without a timer, this thread would not know that it is
                 // late for it.
-                let soon = host.now + rounds::UPKEEP;
+                let soon = host.now + upkeep_queue::UPKEEP;
                 host.timers.want_at(Duty::Upkeep, soon);
             }
         }
@@ -371,7 +371,7 @@ impl Shard {
     }
 }
 
-impl Context {
+impl ShardContext {
     /// Takes a frame that concerns this partition.
     fn take_frame(
         &mut self,
@@ -426,7 +426,7 @@ impl Context {
                     following.align(&mut self.host, peer, &head, (base, last), entries);
                 }
                 // If a clear was undone, the keys that it was still to draw are there again.
-                slot.note_drawing(&mut self.host);
+                slot.note_migration(&mut self.host);
             }
             Frame::Append { head, entries } => {
                 if let Some(mut following) = slot.following() {
@@ -442,7 +442,7 @@ impl Context {
                 bytes,
                 ..
             } => {
-                let opening = Opening {
+                let opening = LearnerOpening {
                     epoch,
                     lineage,
                     session,

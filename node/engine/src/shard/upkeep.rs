@@ -2,12 +2,12 @@
 //! because clients wait meanwhile.
 //!
 //! ```text
-//!   tick ─> timers that are due ─> answers that no release let out ─> upkeep ─> drawing
+//!   tick ─> timers that are due ─> answers that no release let out ─> upkeep ─> migrating
 //!        ─> expiry ─> eviction ─> compaction ─> snapshots ─> dropped contents are freed
 //! ```
 //! Each step is bounded for one tick, and `poll_timeout` says when the next one is due.
 
-use super::context::Context;
+use super::context::ShardContext;
 use crate::role::host::Host;
 use crate::role::partition::Slot;
 use crate::role::timers::Duty;
@@ -45,7 +45,7 @@ impl Shard {
         self.upkeep(now);
         let host = &mut self.cx.host;
         self.slots.retire_due(host, now);
-        if let Some(at) = self.slots.draw_due(host, now)
+        if let Some(at) = self.slots.migrate_due(host, now)
             && let Some(slot) = self.slots.get_mut(at)
         {
             self.cx.wake(slot);
@@ -54,7 +54,7 @@ impl Shard {
         self.subscriber().follow_up_due(now);
         self.cx.channels().count_due(now);
         self.slots.wait_due(&mut self.cx.host, now);
-        self.end_walks(now);
+        self.end_cursors(now);
         let host = &mut self.cx.host;
         self.slots.expire_due(host, now);
         self.slots.evict_due(host, now);
@@ -91,7 +91,7 @@ impl Shard {
 
     fn upkeep(&mut self, now: Time) {
         let host = &mut self.cx.host;
-        if host.rounds.looking_at.is_empty() {
+        if host.upkeep.looking_at.is_empty() {
             let round = host.timers.take(Duty::Round, now);
             if !host.timers.take(Duty::Upkeep, now) && !round {
                 return;
@@ -100,7 +100,7 @@ impl Shard {
         }
         self.look();
         let host = &mut self.cx.host;
-        if host.rounds.looking_at.is_empty() {
+        if host.upkeep.looking_at.is_empty() {
             host.timers.cancel(Duty::Look);
         } else {
             host.timers.set(Duty::Look, now);
@@ -110,7 +110,7 @@ impl Shard {
     /// Looks at some partitions.
     fn look(&mut self) {
         for _ in 0..UPKEEP_SLICE {
-            let Some(at) = self.cx.host.rounds.looking_at.pop_front() else {
+            let Some(at) = self.cx.host.upkeep.looking_at.pop_front() else {
                 return;
             };
             let Some(slot) = self.slots.get_mut(at) else {
@@ -124,13 +124,13 @@ impl Shard {
         }
     }
 
-    /// The next look gives up the calls that are due by now (`Context::give_up`). Before that, answers
-    /// that were not released for lack of a lease are given up. They are in the order of their
-    /// commits, so `tick` may not have got to some that are due. If a read among them outlived a
-    /// later write on its key, it would be sent again as if that write did not exist.
+    /// The next look gives up the calls that are due by now (`ShardContext::give_up`). Before that,
+    /// answers that were not released for lack of a lease are given up. They are in the order of
+    /// their commits, so `tick` may not have got to some that are due. If a read among them
+    /// outlived a later write on its key, it would be sent again as if that write did not exist.
     fn begin_giving_up(&mut self, now: Time) {
         let host = &mut self.cx.host;
-        host.rounds.gives_up_to = now;
+        host.upkeep.gives_up_to = now;
         let late = host.callers.ready.take_late(now, &mut host.timers);
         for (at, executed) in late {
             if let Some(slot) = self.slots.get_mut(at) {
@@ -142,10 +142,10 @@ impl Shard {
     fn begin_upkeep(&mut self, now: Time, round: bool) {
         self.begin_giving_up(now);
         let host = &mut self.cx.host;
-        host.copying.pace.judge(now);
+        host.copying.rate.judge(now);
         host.tell_headroom();
         self.slots.look_at_memory(host, now);
-        let mut noticed = std::mem::take(&mut host.rounds.noticed);
+        let mut noticed = std::mem::take(&mut host.upkeep.noticed);
         // A round looks at all that is noticed, too.
         host.timers.cancel(Duty::Upkeep);
         if round {
@@ -174,45 +174,47 @@ impl Shard {
         // A partition that is being copied is not quiet, so it is among these.
         let copied = noticed.iter().filter_map(|at| self.slots.get(*at));
         host.copying.count(copied, &host.tables.leaving);
-        host.rounds.looking_at = VecDeque::from(noticed);
+        host.upkeep.looking_at = VecDeque::from(noticed);
     }
 
     /// Whether missing copies are made from here or here. Meanwhile, snapshots get half of the
     /// bytes to a peer, however many calls there are (`Links::share`).
     #[must_use]
     pub fn is_repairing(&self) -> bool {
-        self.cx.host.copying.pace.repairing()
+        self.cx.host.copying.rate.repairing()
     }
 
     /// Whether the processor on which this thread runs is short of time. Then copies slow down if
     /// others want it.
     pub fn set_short_of_time(&mut self, short: bool) {
-        self.cx.host.copying.pace.set_short_of_time(short);
+        self.cx.host.copying.rate.set_short_of_time(short);
     }
 
     /// Whether work waits only because of a pause for clients.
     #[must_use]
     pub fn pauses(&self) -> bool {
         let Host {
-            copying, rounds, ..
+            copying,
+            upkeep: rounds,
+            ..
         } = &self.cx.host;
-        (!copying.to_copy.is_empty() && !copying.stuck && !copying.paced)
-            || !rounds.drawing.is_empty()
+        (!copying.to_copy.is_empty() && !copying.stuck && !copying.rate_limited)
+            || !rounds.migrating.is_empty()
     }
 
     /// There are no clients at the moment: work that pauses for them is due.
     pub fn go_on(&mut self) {
         if self.pauses() {
             let host = &mut self.cx.host;
-            host.timers.rest(Duty::Draw, Time::ZERO);
-            if !host.copying.paced {
+            host.timers.rest(Duty::Migrate, Time::ZERO);
+            if !host.copying.rate_limited {
                 host.timers.rest(Duty::Copy, Time::ZERO);
             }
         }
     }
 }
 
-impl Context {
+impl ShardContext {
     /// A timer of the partition is due.
     pub(crate) fn wake(&mut self, slot: &mut Slot) {
         slot.advance(&mut self.host);
@@ -236,11 +238,11 @@ impl Context {
         }
         self.give_up(slot);
         self.pump(slot);
-        slot.note_drawing(&mut self.host);
+        slot.note_migration(&mut self.host);
         slot.note_overdue(&mut self.host);
         if let Some(mut leading) = slot.leading() {
             leading.trim(&mut self.host);
-            leading.halve(&mut self.host);
+            leading.search_split_point(&mut self.host);
             leading.upkeep(&mut self.host);
         } else if let Some(mut following) = slot.following() {
             following.trim(&mut self.host);

@@ -3,7 +3,7 @@
 //! An allocator keeps values of similar size together, and can give a block back only if all of
 //! them are gone. `role/compaction.rs` says when entries are moved.
 
-use super::contents::Place;
+use super::contents::SurveyPosition;
 use super::shaking::Shaking;
 use super::surveyor::{Decoy, IndexTable, Surveyor};
 use crate::value::entry::{Entry, LargeValue};
@@ -70,12 +70,12 @@ pub(crate) struct Compacting {
 pub(crate) struct CompactionRun {
     /// Partitions that remain in this round, and the position in the first of them.
     pub(crate) rest: VecDeque<PartitionRef>,
-    pub(crate) place: Place,
-    pub(crate) stage: Stage,
+    pub(crate) place: SurveyPosition,
+    pub(crate) stage: CensusStage,
 }
 
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum CensusStage {
     Shake {
         shaking: Shaking,
         /// Whether entries are moved afterwards if much is still loose.
@@ -346,7 +346,7 @@ impl Surveyor for Round {
     }
 }
 
-impl Stage {
+impl CensusStage {
     pub(crate) fn shake(loose: u64, first: bool) -> Self {
         Self::Shake {
             shaking: Shaking::new(loose),

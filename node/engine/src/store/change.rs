@@ -22,8 +22,8 @@ pub(crate) enum KeyChange {
     Number { number: i64, deadline: u64 },
     /// The same with a string in an entry that is made already, and not known to any store.
     Entry { entry: Entry, deadline: u64 },
-    /// The key has this small collection and deadline. If it had one before, with the same deadline,
-    /// these few fields may be all that has changed.
+    /// The key has this small collection and deadline. If it had one before, with the same
+    /// deadline, these few fields may be all that has changed.
     Packed {
         kind: Kind,
         packed: Bytes,

@@ -4,7 +4,7 @@
 use super::budget::Budget;
 use super::change::{FewFields, KeyChange, RowChange};
 use super::run_context::{RunContext, kept};
-use super::{FoundKey, Table};
+use super::{FoundKey, RowTable};
 use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::{Encoding, Kind};
@@ -41,11 +41,11 @@ pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
 }
 
 /// The fields of a small collection, if they lie otherwise than procedures read them.
-pub(crate) type Unpacked = OnceCell<Vec<u8>>;
+pub(crate) type UnpackedItems = OnceCell<Vec<u8>>;
 
 /// A collection as a procedure reads it.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct CollectionView<'a> {
     kind: Kind,
     packing: &'static dyn Packing,
     holds: Holds<'a>,
@@ -55,18 +55,18 @@ pub(crate) struct View<'a> {
 #[derive(Clone, Copy)]
 enum Holds<'a> {
     /// One value, if there is any.
-    Packed(Option<&'a Entry>, &'a Unpacked),
+    Packed(Option<&'a Entry>, &'a UnpackedItems),
     /// Rows, at a moment of the partition's clock. Overdue rows do not count.
-    Table(&'a Table, u64),
+    Table(&'a RowTable, u64),
 }
 
-impl<'a> View<'a> {
+impl<'a> CollectionView<'a> {
     /// What a key of this kind holds. An absent collection is empty. `None`: the kind is none of
     /// collections.
     pub(crate) fn of(
         kind: Kind,
         found: FoundKey<'a>,
-        unpacked: &'a Unpacked,
+        unpacked: &'a UnpackedItems,
         cx: &RunContext<'a>,
     ) -> Option<Self> {
         let holds = match found.table {
@@ -87,7 +87,7 @@ impl<'a> View<'a> {
     }
 
     /// Its rows, if it has rows, and the moment that says which are overdue.
-    pub(crate) const fn table(self) -> Option<(&'a Table, u64)> {
+    pub(crate) const fn table(self) -> Option<(&'a RowTable, u64)> {
         match self.holds {
             Holds::Packed(..) => None,
             Holds::Table(table, clock) => Some((table, clock)),
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
     }
 
     /// The fields of a small one.
-    fn items(self, entry: Option<&'a Entry>, unpacked: &'a Unpacked) -> &'a [u8] {
+    fn items(self, entry: Option<&'a Entry>, unpacked: &'a UnpackedItems) -> &'a [u8] {
         self.budget.read(bytes_of(entry).len());
         if let Some(items) = unpacked.get() {
             return items;
@@ -227,7 +227,7 @@ impl<'a> View<'a> {
         let (after, changed) = match edit {
             Edit::None => return (0, KeyChange::None),
             Edit::Set(given, timing) => {
-                if let Timing::At(deadline) = timing {
+                if let FieldDeadline::At(deadline) = timing {
                     dates.extend({ given }.map(|(field, _)| (field, deadline)));
                 }
                 packing.with(packed, given)
@@ -274,7 +274,7 @@ impl<'a> View<'a> {
     fn grown(
         self,
         entry: Option<&Entry>,
-        (given, timing): (Pairs<'_>, Timing),
+        (given, timing): (Pairs<'_>, FieldDeadline),
         cx: &RunContext,
     ) -> Option<(usize, KeyChange)> {
         let packed_bytes_max = cx.packed_bytes_max.saturating_mul(PACKED_TIMES);
@@ -282,8 +282,8 @@ impl<'a> View<'a> {
             return None;
         }
         let deadline = match timing {
-            Timing::Never | Timing::Keep => 0,
-            Timing::At(deadline) => deadline,
+            FieldDeadline::Never | FieldDeadline::Keep => 0,
+            FieldDeadline::At(deadline) => deadline,
         };
         let mut all: BTreeMap<&[u8], (&[u8], u64)> = BTreeMap::new();
         all.extend(self.pairs().map(|(field, value)| (field, (value, 0))));
@@ -309,7 +309,7 @@ impl<'a> View<'a> {
     }
 
     /// Changes one that is a table.
-    fn edited_table(self, table: &Table, clock: u64, edit: Edit<'_>) -> (usize, KeyChange) {
+    fn edited_table(self, table: &RowTable, clock: u64, edit: Edit<'_>) -> (usize, KeyChange) {
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
         let (mut changed, mut rows) = (0, Vec::new());
         match edit {
@@ -319,9 +319,9 @@ impl<'a> View<'a> {
                     let old = held(field);
                     changed += usize::from(old.is_none());
                     let deadline = match timing {
-                        Timing::Never => 0,
-                        Timing::Keep => old.map_or(0, Entry::deadline),
-                        Timing::At(deadline) => deadline,
+                        FieldDeadline::Never => 0,
+                        FieldDeadline::Keep => old.map_or(0, Entry::deadline),
+                        FieldDeadline::At(deadline) => deadline,
                     };
                     rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
                 };
@@ -388,7 +388,9 @@ fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<FewFields> {
     let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
     match edit {
         _ if !fits => None,
-        Edit::Set(given, Timing::Never | Timing::Keep) if given.has_at_most(FIELDS_MAX) => {
+        Edit::Set(given, FieldDeadline::Never | FieldDeadline::Keep)
+            if given.has_at_most(FIELDS_MAX) =>
+        {
             Some({ *given }.map(row).collect())
         }
         Edit::SetOne(field, value) => Some(smallvec![row((field, value))]),
@@ -401,7 +403,7 @@ pub(crate) enum Edit<'a> {
     /// Not at all.
     None,
     /// These fields get these values. If one is given twice, the later value counts.
-    Set(Pairs<'a>, Timing),
+    Set(Pairs<'a>, FieldDeadline),
     /// This field gets this value, and keeps its deadline.
     SetOne(&'a [u8], Vec<u8>),
     /// These fields get these deadlines, if they exist; 0: never.
@@ -412,7 +414,7 @@ pub(crate) enum Edit<'a> {
 
 /// When fields that are set expire.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Timing {
+pub(crate) enum FieldDeadline {
     Never,
     /// As before.
     Keep,

@@ -1,7 +1,7 @@
 //! The contents of one partition: a map of each number, and what all of them have together.
 
 use super::effect::{Effect, Undo};
-use super::map::{Map, Replaced};
+use super::map::{Replaced, StoredMap};
 use super::maps::AllMaps;
 use super::prefetch::Ahead;
 use super::sums::{SUM_BYTES, Spot, Sums, digest};
@@ -15,7 +15,7 @@ use std::ops::{Bound, Deref};
 
 /// The position of a survey: this segment of the index of this map, or of a table in it, is next.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct SurveyPosition {
     pub(super) map: MapId,
     pub(super) table: Option<Key>,
     pub(super) segment: usize,
@@ -56,7 +56,7 @@ pub(super) struct Cleared {
     /// The key whose table it was. `None`: the map.
     pub(super) table: Option<Key>,
     pub(super) seq: u64,
-    pub(super) was: Map,
+    pub(super) was: StoredMap,
 }
 
 /// The contents of one partition: its maps, which all may read, and what each write keeps right
@@ -103,14 +103,18 @@ impl Store {
     }
 
     /// Lets the next entries be looked at, which may move them in memory. False: there are no more.
-    pub(crate) fn survey(&mut self, place: &mut Place, surveyor: &mut impl Surveyor) -> bool {
+    pub(crate) fn survey(
+        &mut self,
+        place: &mut SurveyPosition,
+        surveyor: &mut impl Surveyor,
+    ) -> bool {
         let Some((id, map)) = self.maps.all.iter_mut().find(|(id, _)| **id >= place.map) else {
             return false;
         };
         if *id != place.map {
-            *place = Place {
+            *place = SurveyPosition {
                 map: *id,
-                ..Place::default()
+                ..SurveyPosition::default()
             };
         }
         let looked = match &place.table {
@@ -153,7 +157,7 @@ impl Store {
             .filter(|_| !broken(&mutant::REPLACES_UNDRAWN))
         {
             // The replaced entry must be known, so that it can be brought back.
-            self.draw(map, order, key);
+            self.migrate(map, order, key);
         }
         match effect {
             Effect::Put {
@@ -375,7 +379,7 @@ impl Store {
     /// Looks at up to `count` entries of maps that were cleared while a snapshot arrives, and keeps
     /// the newer ones like parts of the snapshot. True once nothing is left. Dropped maps go to the
     /// garbage.
-    pub(crate) fn sift(&mut self, count: usize, garbage: &mut Vec<Map>) -> bool {
+    pub(crate) fn sift(&mut self, count: usize, garbage: &mut Vec<StoredMap>) -> bool {
         for _ in 0..count {
             let Some(t) = &mut self.tombstones else {
                 return true;
@@ -460,7 +464,7 @@ impl Store {
     }
 
     /// Takes all contents out, to be freed in slices.
-    pub(crate) fn take(&mut self) -> Vec<Map> {
+    pub(crate) fn take(&mut self) -> Vec<StoredMap> {
         self.sums.clear();
         (self.maps.bytes, self.maps.parts) = (0, 0);
         let cleared = self
@@ -483,7 +487,7 @@ impl Store {
             .maps
             .all
             .entry(map)
-            .or_insert_with(|| Map::new(self.maps.seed, self.maps.sorted));
+            .or_insert_with(|| StoredMap::new(self.maps.seed, self.maps.sorted));
         let before = entries.bytes;
         let old = entries.insert(order, entry);
         self.maps.bytes = self.maps.bytes + entries.bytes - before;

@@ -1,7 +1,7 @@
 //! Effects of log entries, and what they replaced.
 
 use super::fields::Dropped;
-use super::map::Map;
+use super::map::StoredMap;
 use crate::mutant::{self, broken};
 use crate::value::cause::Cause;
 use crate::value::entry::{Entry, Key};
@@ -183,7 +183,7 @@ pub(crate) enum Undo {
     /// The field had this row, and the table this version.
     Row(Option<Entry>, u64),
     /// The map had these entries.
-    Map(Box<Map>),
+    Map(Box<StoredMap>),
     /// Each effect of a list replaced this.
     Many(Box<[Undo]>),
 }
@@ -198,7 +198,7 @@ impl Undo {
     }
 
     /// A table that it would bring back, if this walk is in it.
-    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+    pub(crate) fn walked(&mut self, number: u64) -> Option<&mut StoredMap> {
         match self {
             Self::Table(dropped) => dropped.walked(number),
             Self::Many(parts) => parts.iter_mut().find_map(|part| part.walked(number)),
@@ -232,7 +232,7 @@ impl Undo {
     }
 
     /// Keeps only strings, which subscribers may be told, and gives the rest up.
-    pub(crate) fn into_strings(self, garbage: &mut Vec<Map>) -> Self {
+    pub(crate) fn into_strings(self, garbage: &mut Vec<StoredMap>) -> Self {
         match self {
             Self::Many(parts) => {
                 let strings = parts.into_iter().map(|part| part.into_strings(garbage));
@@ -248,7 +248,7 @@ impl Undo {
 
     /// Gives it up. The next entries reuse the memory of its entries. Whole maps are freed in
     /// slices by the caller.
-    pub(crate) fn recycle(self, garbage: &mut Vec<Map>) {
+    pub(crate) fn recycle(self, garbage: &mut Vec<StoredMap>) {
         match self {
             Self::Map(map) => garbage.push(*map),
             Self::Table(dropped) => garbage.push(dropped.into_table()),

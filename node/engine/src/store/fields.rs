@@ -5,8 +5,8 @@
 //!   index ─> entry of the key: a table, born at a sequence; version of its latest change
 //!   tables ─> key ─> rows: the fields with their values, in an index of their own
 //! ```
-//! A table goes where its entry goes: it is dropped, brought back, drawn and evicted with it, in one
-//! step, and its rows are freed in slices.
+//! A table goes where its entry goes: it is dropped, brought back, drawn and evicted with it, in
+//! one step, and its rows are freed in slices.
 //!
 //! At a learner, rows may come before their entry, and after it:
 //! ```text
@@ -19,7 +19,7 @@
 use super::change::{KeyChange, RowChange};
 use super::contents::{Cleared, Store};
 use super::effect::Undo;
-use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Map, Replaced, TABLE_OVERHEAD, cost};
+use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost};
 use super::maps::AllMaps;
 use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
@@ -38,7 +38,7 @@ const PURGED_MAX: usize = 2_000;
 pub(crate) struct FoundKey<'a> {
     pub(crate) entry: Option<&'a Entry>,
     /// The fields, if it is a collection whose fields are rows.
-    pub(crate) table: Option<&'a Map>,
+    pub(crate) table: Option<&'a StoredMap>,
     /// Its key, if that is known apart from the entry.
     pub(crate) key: Option<&'a Key>,
 }
@@ -60,19 +60,19 @@ impl FoundKey<'_> {
 
     /// Bytes of the value, and of the fields.
     pub(crate) fn bytes(&self) -> usize {
-        self.entry.map_or(0, |entry| entry.value().len()) + self.table.map_or(0, Map::bytes)
+        self.entry.map_or(0, |entry| entry.value().len()) + self.table.map_or(0, StoredMap::bytes)
     }
 
     /// Whether the key or a field of it is overdue.
     #[inline]
     pub(crate) fn is_overdue(&self, clock: u64) -> bool {
-        let due = |table: &Map| table.overdue_rows(clock).next().is_some();
+        let due = |table: &StoredMap| table.overdue_rows(clock).next().is_some();
         self.entry.is_some_and(|entry| entry.overdue(clock)) || self.table.is_some_and(due)
     }
 
     /// Its cost in bytes, without the order of keys.
     pub(crate) fn cost(&self) -> usize {
-        self.entry.map_or(0, cost) + self.table.map_or(0, Map::table_cost)
+        self.entry.map_or(0, cost) + self.table.map_or(0, StoredMap::table_cost)
     }
 }
 
@@ -80,14 +80,14 @@ impl FoundKey<'_> {
 #[derive(Debug)]
 pub(crate) struct Dropped {
     entry: Entry,
-    table: Box<Map>,
+    table: Box<StoredMap>,
     /// What checksums had counted of it, with their sessions.
     sums: Vec<(u32, u64)>,
 }
 
 impl Dropped {
     /// The table, to be freed in slices.
-    pub(crate) fn into_table(self) -> Map {
+    pub(crate) fn into_table(self) -> StoredMap {
         *self.table
     }
 
@@ -104,13 +104,13 @@ impl Dropped {
     }
 
     /// Its table, if this walk is in it.
-    pub(super) fn walked(&mut self, number: u64) -> Option<&mut Map> {
+    pub(super) fn walked(&mut self, number: u64) -> Option<&mut StoredMap> {
         self.table.walked(number)
     }
 }
 
 /// As a table.
-impl Map {
+impl StoredMap {
     /// The row of a field.
     pub(crate) fn row(&self, field: &[u8]) -> Option<&Entry> {
         self.index.get(self.index.order(field), field)
@@ -162,12 +162,12 @@ impl Map {
 
     /// What it costs besides its entry.
     pub(crate) fn table_cost(&self) -> usize {
-        self.bytes + TABLE_OVERHEAD + self.walks_cost()
+        self.bytes + TABLE_OVERHEAD + self.cursors_cost()
     }
 }
 
 /// With tables.
-impl Map {
+impl StoredMap {
     /// What a key holds.
     pub(super) fn found(&self, order: u64, key: &[u8]) -> FoundKey<'_> {
         let entry = self.index.get(order, key);
@@ -549,7 +549,7 @@ impl Store {
         &mut self,
         map: MapId,
         key: &[u8],
-        change: impl FnOnce(&mut Map) -> R,
+        change: impl FnOnce(&mut StoredMap) -> R,
     ) -> Option<R> {
         let entries = self.maps.all.get_mut(&map)?;
         let before = entries.bytes;
@@ -564,7 +564,7 @@ impl Store {
         let covered = self.sums.covers(Spot::of(place).row(of_row, row.key()));
         let summed = covered.then(|| row.clone());
         let old = self.in_table(map, key, |table| {
-            let walked = table.is_walked().then(|| row.clone());
+            let walked = table.has_cursors().then(|| row.clone());
             let old = table.insert(of_row, row).entry;
             if let Some(row) = walked {
                 table.note_former(row.key(), old.as_ref());

@@ -146,7 +146,7 @@ impl<O: Order> Index<O> {
             for (segment, depth, tag) in group.iter().flatten() {
                 sum ^= segment
                     .tags
-                    .get(segment.guess(*depth, *tag))
+                    .get(segment.estimate(*depth, *tag))
                     .map_or(0, |tag| u64::from(*tag));
             }
             let mut found = [None; WARM_GROUP];
@@ -403,7 +403,7 @@ impl Segment {
         if tags.len() <= WINDOW {
             return tags.iter().map(|t| usize::from(*t < tag)).sum();
         }
-        let guess = self.guess(depth, tag);
+        let guess = self.estimate(depth, tag);
         let low = guess.saturating_sub(WINDOW / 2).min(tags.len() - WINDOW);
         let high = low + WINDOW;
         let before: u32 = tags[low..high].iter().map(|t| u32::from(*t < tag)).sum();
@@ -416,7 +416,7 @@ impl Segment {
     }
 
     /// About how many tags are before this one, by the bits that differ within the segment.
-    fn guess(&self, depth: u32, tag: u32) -> usize {
+    fn estimate(&self, depth: u32, tag: u32) -> usize {
         let part = u64::from(tag << depth);
         ((part * self.tags.len() as u64) >> 32) as usize
     }

@@ -1,9 +1,9 @@
 //! The keys of one map: an index, and the orders beside it.
 
 use super::index::Index;
-use super::inheriting::Rest;
+use super::lazy_migration::MigrationRest;
 use super::surveyor::Surveyor;
-use super::table_pages::TableWalks;
+use super::table_pages::RowCursors;
 use crate::value::entry::{Entry, Key};
 use doyen_placement::OrderKey;
 use std::borrow::Borrow;
@@ -23,7 +23,7 @@ pub(super) const TABLE_OVERHEAD: usize = 448;
 
 /// The keys of one map, or the fields of one table.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct StoredMap {
     pub(super) index: Index,
     /// The same entries in the order of their keys, if the keyspace keeps it.
     pub(super) sorted: Option<BTreeSet<ByKey>>,
@@ -32,13 +32,13 @@ pub(crate) struct Map {
     pub(super) tables: BTreeMap<Key, Self>,
     /// The tables with rows that expire, by the deadline of the first.
     pub(super) due: BTreeSet<(u64, Key)>,
-    /// The cost of the entries and rows, including those that are still to be drawn.
+    /// The cost of the entries and rows, including those that are still to be migrated.
     pub(super) bytes: usize,
-    pub(super) rest: Option<Box<Rest>>,
+    pub(super) rest: Option<Box<MigrationRest>>,
     /// Where eviction by the limits of this map goes on.
     pub(super) hand: u64,
-    /// What walks through it, if it is a table.
-    pub(super) walks: Option<Box<TableWalks>>,
+    /// What cursors through it, if it is a table.
+    pub(super) cursors: Option<Box<RowCursors>>,
 }
 
 /// An entry that is ordered by its key.
@@ -72,7 +72,7 @@ impl Ord for ByKey {
     }
 }
 
-impl Map {
+impl StoredMap {
     pub(super) fn new(seed: OrderKey, sorted: bool) -> Self {
         Self {
             index: Index::new(seed),
@@ -83,7 +83,7 @@ impl Map {
             bytes: 0,
             rest: None,
             hand: 0,
-            walks: None,
+            cursors: None,
         }
     }
 
@@ -97,7 +97,7 @@ impl Map {
         self.index.len()
     }
 
-    /// The same, including about how many are still to be drawn.
+    /// The same, including about how many are still to be migrated.
     pub(super) fn about(&self) -> usize {
         self.len() + self.rest.as_ref().map_or(0, |rest| rest.keys())
     }
@@ -231,14 +231,14 @@ impl Map {
 }
 
 /// The fields of a hash that are rows.
-pub(crate) type Table = Map;
+pub(crate) type RowTable = StoredMap;
 
 /// What a key had.
 #[derive(Debug, Default)]
 pub(super) struct Replaced {
     pub(super) entry: Option<Entry>,
     /// In a box, so that the many changes without one do not move the room for it.
-    pub(super) table: Option<Box<Map>>,
+    pub(super) table: Option<Box<StoredMap>>,
 }
 
 /// The cost of an entry without the order of keys.

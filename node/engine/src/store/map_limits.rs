@@ -33,7 +33,7 @@ const NEWCOMERS_PART: u64 = 100;
 
 /// What this thread knows of maps besides their keys.
 #[derive(Debug, Default)]
-pub(crate) struct Bounds {
+pub(crate) struct MapBounds {
     /// The maps of the installed table, in order.
     pub(crate) maps: Vec<(MapId, Option<Box<Bounded>>)>,
     /// Maps from this number on are not known yet.
@@ -167,7 +167,7 @@ impl Bounded {
     }
 }
 
-impl Bounds {
+impl MapBounds {
     /// Takes the maps of a table. Returns whether there is something to look at.
     pub(crate) fn install(&mut self, table: &Table) -> bool {
         let mut before = std::mem::take(&mut self.maps).into_iter().peekable();

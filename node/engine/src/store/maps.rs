@@ -1,8 +1,8 @@
 //! All maps of a partition, as they are read.
 
 use super::index::{Index, Order};
-use super::map::{Map, SORTED_OVERHEAD, cost};
-use super::sums::{Cursor, EntryPosition, Piece};
+use super::map::{SORTED_OVERHEAD, StoredMap, cost};
+use super::sums::{EntryPosition, Piece, SumCursor};
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use bytes::Bytes;
@@ -16,10 +16,10 @@ pub(crate) struct AllMaps {
     pub(super) seed: OrderKey,
     /// Whether keys are also kept in the order of their bytes.
     pub(super) sorted: bool,
-    pub(super) all: LiteMap<MapId, Map>,
+    pub(super) all: LiteMap<MapId, StoredMap>,
     /// The cost of all maps in bytes.
     pub(super) bytes: usize,
-    /// Number of maps that still have keys to draw.
+    /// Number of maps that still have keys to migrate.
     pub(super) parts: usize,
 }
 
@@ -122,7 +122,7 @@ impl AllMaps {
 
     /// How many keys a map has.
     pub(crate) fn count(&self, map: MapId) -> usize {
-        self.all.get(&map).map_or(0, Map::len)
+        self.all.get(&map).map_or(0, StoredMap::len)
     }
 
     /// The cost of the keys of a map.
@@ -150,12 +150,12 @@ impl AllMaps {
         }
     }
 
-    /// How many keys there are; only about, while some are still to be drawn.
+    /// How many keys there are; only about, while some are still to be migrated.
     pub(crate) fn keys(&self) -> usize {
-        self.all.values().map(Map::about).sum()
+        self.all.values().map(StoredMap::about).sum()
     }
 
-    /// Their cost in bytes; only about, while some are still to be drawn.
+    /// Their cost in bytes; only about, while some are still to be migrated.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -199,7 +199,7 @@ impl AllMaps {
         })
     }
 
-    /// Whether any key or field here expires, or may be drawn that does.
+    /// Whether any key or field here expires, or may be migrated that does.
     pub(crate) fn expires(&self) -> bool {
         self.all
             .values()
@@ -223,7 +223,7 @@ impl AllMaps {
     /// The entries that follow `after`, over all maps.
     pub(crate) fn following<'a>(
         &'a self,
-        after: &Cursor,
+        after: &SumCursor,
     ) -> impl Iterator<Item = Piece<'a>> + use<'a> {
         let first_map = after.as_ref().map_or(MapId(0), |at| at.map);
         let skip = after.clone();
@@ -262,11 +262,11 @@ impl AllMaps {
         })
     }
 
-    /// All contents, drawn or not, each row with its key: for inspection only.
+    /// All contents, migrated or not, each row with its key: for inspection only.
     pub(crate) fn contents(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
         self.following(&None)
             .map(|piece| (piece.map, piece.of.map(Key::from), piece.entry.clone()))
-            .chain(self.undrawn())
+            .chain(self.unmigrated())
     }
 }
 

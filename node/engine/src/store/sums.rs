@@ -176,7 +176,7 @@ pub(crate) struct EntryPosition {
 }
 
 /// The position of a snapshot: after this, in the order of the map's index.
-pub(crate) type Cursor = Option<EntryPosition>;
+pub(crate) type SumCursor = Option<EntryPosition>;
 
 /// A 64-bit digest of one entry. Copies are compared by the sum of all digests, which does not
 /// depend on the order of writes.

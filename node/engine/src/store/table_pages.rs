@@ -4,18 +4,18 @@
 //!   begin: number n ─> page ─> page ─> .. ─> over
 //!                        ▲
 //!   each page: the rows of the table, and where a row has changed since n, what it was then
-//!   each change: what the row was, once for all walks that began since the row last changed
+//!   each change: what the row was, once for all cursors that began since the row last changed
 //! ```
-//! So walks cost as much memory as changes meanwhile, up to a limit, however many they are. Beyond
-//! it, the oldest walk is lost. A table that is dropped goes with its walks, first to the log, as
-//! what undoing would bring back, and then to the garbage, which frees it once they are over. Walks
-//! are lost, too, if the map is cleared, if the partition is split or merged, or if another member
-//! leads it.
+//! So cursors cost as much memory as changes meanwhile, up to a limit, however many they are.
+//! Beyond it, the oldest cursor is lost. A table that is dropped goes with its cursors, first to
+//! the log, as what undoing would bring back, and then to the garbage, which frees it once they are
+//! over. Cursors are lost, too, if the map is cleared, if the partition is split or merged, or if
+//! another member leads it.
 
 use super::contents::Store;
 
 use super::index::Index;
-use super::map::{ENTRY_OVERHEAD, Map};
+use super::map::{ENTRY_OVERHEAD, StoredMap};
 use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
@@ -27,38 +27,38 @@ use std::ops::Bound;
 const PAGE_BYTES: usize = 256 << 10;
 /// A table of more pages is read in pages, so that others need not wait for it.
 const WHOLE_PAGES_MAX: usize = 4;
-/// Walks in one table.
-const WALKS_MAX: usize = 1_024;
+/// Cursors in one table.
+const CURSORS_MAX: usize = 1_024;
 /// What former rows may take: this many bytes, or this part of the table. There are never more than
 /// `FORMER_MAX`, because they are dropped at once.
 const FORMER_BYTES: usize = 4 << 20;
 const FORMER_PART: usize = 2;
 const FORMER_MAX: usize = 30_000;
-/// Former rows that no walk needs any more may take this much before they are looked for.
+/// Former rows that no cursor needs any more may take this much before they are looked for.
 const LOOSE_BYTES: usize = 256 << 10;
 
 /// Former rows by their places in the order of the index.
-type FormerRows = BTreeMap<(u64, Key), Vec<(u64, Option<Entry>)>>;
+type OldRows = BTreeMap<(u64, Key), Vec<(u64, Option<Entry>)>>;
 
-/// The walks through the rows of a table.
+/// The cursors through the rows of a table.
 #[derive(Debug, Default)]
-pub(super) struct TableWalks {
-    all: Vec<Walk>,
-    /// How many walks have begun: the number of the newest.
+pub(super) struct RowCursors {
+    all: Vec<RowCursor>,
+    /// How many cursors have begun: the number of the newest.
     begun: u64,
-    /// Rows that have changed, by their places. Each was this when it first changed after the walk
-    /// of this number had begun, and before a newer one did. `None`: there was none.
-    former: FormerRows,
+    /// Rows that have changed, by their places. Each was this when it first changed after the
+    /// cursor of this number had begun, and before a newer one did. `None`: there was none.
+    former: OldRows,
     former_bytes: usize,
     /// How many there are.
     former_count: usize,
-    /// From this many bytes on, those that no walk needs are looked for.
+    /// From this many bytes on, those that no cursor needs are looked for.
     prune_at: usize,
 }
 
-/// A walk through the rows of a table.
+/// A cursor through the rows of a table.
 #[derive(Debug)]
-struct Walk {
+struct RowCursor {
     number: u64,
     /// How many pages were read.
     pages: u32,
@@ -67,13 +67,13 @@ struct Walk {
     /// The kind of the table, and its version when it began.
     kind: Kind,
     version: u64,
-    /// Which one of the table's walks it is.
+    /// Which one of the table's cursors it is.
     n: u64,
     /// The last row that was read.
     after: Option<(u64, Key)>,
 }
 
-/// A page of a walk.
+/// A page of a cursor.
 #[derive(Debug)]
 pub(crate) struct Page {
     /// Fields with their values, in one run of bytes.
@@ -89,33 +89,33 @@ fn former_cost(field: &[u8], row: Option<&Entry>) -> usize {
     row.map_or(field.len(), Entry::len) + ENTRY_OVERHEAD
 }
 
-impl TableWalks {
+impl RowCursors {
     /// A row changes that was this.
     fn keep(&mut self, at: (u64, &[u8]), row: Option<&Entry>, bytes_max: usize) {
         let begun = self.begun;
         let kept = self.former.entry((at.0, at.1.into())).or_default();
         if kept.last().is_some_and(|(n, _)| *n >= begun) {
-            // Every walk finds it as it was.
+            // Every cursor finds it as it was.
             return;
         }
         kept.push((begun, row.cloned()));
         self.former_bytes += former_cost(at.1, row);
         self.former_count += 1;
         let is_too_much =
-            |walks: &Self| walks.former_bytes > bytes_max || walks.former_count > FORMER_MAX;
+            |cursors: &Self| cursors.former_bytes > bytes_max || cursors.former_count > FORMER_MAX;
         if self.former_bytes >= self.prune_at || is_too_much(self) {
             self.prune();
             while is_too_much(self) && !self.all.is_empty() {
-                let oldest = self.all.iter().map(|walk| walk.n).min();
-                self.all.retain(|walk| Some(walk.n) != oldest);
+                let oldest = self.all.iter().map(|cursor| cursor.n).min();
+                self.all.retain(|cursor| Some(cursor.n) != oldest);
                 self.prune();
             }
         }
     }
 
-    /// Drops the former rows that no walk needs.
+    /// Drops the former rows that no cursor needs.
     fn prune(&mut self) {
-        let Some(oldest) = self.all.iter().map(|walk| walk.n).min() else {
+        let Some(oldest) = self.all.iter().map(|cursor| cursor.n).min() else {
             *self = Self {
                 begun: self.begun,
                 ..Self::default()
@@ -136,105 +136,110 @@ impl TableWalks {
         self.prune_at = 2 * bytes + LOOSE_BYTES;
     }
 
-    /// A walk is over.
+    /// A cursor is over.
     fn end(&mut self, number: u64) {
         let before = self.all.len();
-        self.all.retain(|walk| walk.number != number);
+        self.all.retain(|cursor| cursor.number != number);
         if self.all.is_empty() && before > 0 {
             self.prune();
         }
     }
 }
 
-/// What a row was when a walk began. `None`: what it is now.
-fn at_begin(kept: &[(u64, Option<Entry>)], walk: u64) -> Option<Option<&Entry>> {
-    let first = kept.iter().find(|(n, _)| *n >= walk);
+/// What a row was when a cursor began. `None`: what it is now.
+fn at_begin(kept: &[(u64, Option<Entry>)], cursor: u64) -> Option<Option<&Entry>> {
+    let first = kept.iter().find(|(n, _)| *n >= cursor);
     first.map(|(_, row)| row.as_ref())
 }
 
 /// As a table.
-impl Map {
+impl StoredMap {
     /// Whether it is large enough to be read in pages of `rows`.
     pub(crate) fn is_paged(&self, rows: usize) -> bool {
         self.len() > rows * WHOLE_PAGES_MAX || self.bytes > PAGE_BYTES * WHOLE_PAGES_MAX
     }
 
-    /// Whether something walks through it.
-    pub(crate) fn is_walked(&self) -> bool {
-        self.walks
+    /// Whether something cursors through it.
+    pub(crate) fn has_cursors(&self) -> bool {
+        self.cursors
             .as_ref()
-            .is_some_and(|walks| !walks.all.is_empty())
+            .is_some_and(|cursors| !cursors.all.is_empty())
     }
 
-    /// Its walks are lost.
-    pub(super) fn lose_walks(&mut self) {
-        self.walks = None;
+    /// Its cursors are lost.
+    pub(super) fn lose_cursors(&mut self) {
+        self.cursors = None;
     }
 
-    /// The table, if this walk is in it.
+    /// The table, if this cursor is in it.
     pub(crate) fn walked(&mut self, number: u64) -> Option<&mut Self> {
-        let mut walks = self.walks.iter().flat_map(|walks| &walks.all);
-        let own = walks.any(|walk| walk.number == number);
+        let mut cursors = self.cursors.iter().flat_map(|cursors| &cursors.all);
+        let own = cursors.any(|cursor| cursor.number == number);
         own.then_some(self)
     }
 
-    /// Ends a walk, if it is not over.
-    pub(crate) fn end_walk(&mut self, number: u64) {
-        if let Some(walks) = &mut self.walks {
-            walks.end(number);
+    /// Ends a cursor, if it is not over.
+    pub(crate) fn end_cursor(&mut self, number: u64) {
+        if let Some(cursors) = &mut self.cursors {
+            cursors.end(number);
         }
     }
 
-    /// What its walks keep.
-    pub(super) fn walks_cost(&self) -> usize {
-        self.walks.as_ref().map_or(0, |walks| walks.former_bytes)
+    /// What its cursors keep.
+    pub(super) fn cursors_cost(&self) -> usize {
+        self.cursors
+            .as_ref()
+            .map_or(0, |cursors| cursors.former_bytes)
     }
 
     /// A row changes that was this.
     pub(super) fn note_former(&mut self, field: &[u8], row: Option<&Entry>) {
-        if let Some(walks) = self
-            .walks
+        if let Some(cursors) = self
+            .cursors
             .as_deref_mut()
-            .filter(|walks| !walks.all.is_empty())
+            .filter(|cursors| !cursors.all.is_empty())
         {
             let bytes_max = FORMER_BYTES.max(self.bytes / FORMER_PART);
-            walks.keep((self.index.order(field), field), row, bytes_max);
+            cursors.keep((self.index.order(field), field), row, bytes_max);
         }
     }
 
-    fn begin_walk(&mut self, number: u64, clock: u64, (kind, version): (Kind, u64)) -> bool {
-        let walks = self.walks.get_or_insert_default();
-        if walks.all.len() >= WALKS_MAX {
+    fn begin_cursor(&mut self, number: u64, clock: u64, (kind, version): (Kind, u64)) -> bool {
+        let cursors = self.cursors.get_or_insert_default();
+        if cursors.all.len() >= CURSORS_MAX {
             return false;
         }
-        walks.begun += 1;
-        walks.all.push(Walk {
+        cursors.begun += 1;
+        cursors.all.push(RowCursor {
             number,
             pages: 0,
             clock,
             kind,
             version,
-            n: walks.begun,
+            n: cursors.begun,
             after: None,
         });
         true
     }
 
-    /// Page `page` of walk `number`, with at most `rows`. `None`: the walk is lost.
+    /// Page `page` of cursor `number`, with at most `rows`. `None`: the cursor is lost.
     pub(crate) fn read_page(&mut self, (number, page): (u64, u32), rows: usize) -> Option<Page> {
-        let walks = self.walks.as_deref_mut()?;
-        let walk = walks.all.iter_mut().find(|walk| walk.number == number)?;
-        let in_turn = walk.pages == page;
-        let page = in_turn.then(|| walk.next_page(&self.index, &walks.former, rows));
+        let cursors = self.cursors.as_deref_mut()?;
+        let cursor = cursors
+            .all
+            .iter_mut()
+            .find(|cursor| cursor.number == number)?;
+        let in_turn = cursor.pages == page;
+        let page = in_turn.then(|| cursor.next_page(&self.index, &cursors.former, rows));
         if page.as_ref().is_none_or(|page| page.is_last) {
-            walks.end(number);
+            cursors.end(number);
         }
         page
     }
 }
 
-impl Walk {
-    fn next_page(&mut self, index: &Index, former: &FormerRows, rows: usize) -> Page {
+impl RowCursor {
+    fn next_page(&mut self, index: &Index, former: &OldRows, rows: usize) -> Page {
         self.pages += 1;
         let form = self.kind.pairs(&[]);
         let after = self.after.take();
@@ -278,8 +283,8 @@ impl Walk {
 }
 
 impl Store {
-    /// Begins to walk through the table of a key. False: too many walk already.
-    pub(crate) fn begin_walk(
+    /// Begins to cursor through the table of a key. False: too many cursor already.
+    pub(crate) fn begin_cursor(
         &mut self,
         (map, key): (MapId, &[u8]),
         number: u64,
@@ -290,7 +295,7 @@ impl Store {
         let Some(of) = table.map(|entry| (entry.kind(), entry.version())) else {
             return false;
         };
-        let begin = |table: &mut Map| table.begin_walk(number, clock, of);
+        let begin = |table: &mut StoredMap| table.begin_cursor(number, clock, of);
         self.in_table(map, key, begin).unwrap_or(false)
     }
 
@@ -298,14 +303,14 @@ impl Store {
     pub(crate) fn read_page(
         &mut self,
         (map, key): (MapId, &[u8]),
-        walk: (u64, u32),
+        cursor: (u64, u32),
         rows: usize,
     ) -> Option<Page> {
-        self.in_table(map, key, |table| table.read_page(walk, rows))?
+        self.in_table(map, key, |table| table.read_page(cursor, rows))?
     }
 
-    /// Ends a walk through the table of a key, if it is not over.
-    pub(crate) fn end_walk(&mut self, (map, key): (MapId, &[u8]), number: u64) {
-        self.in_table(map, key, |table| table.end_walk(number));
+    /// Ends a cursor through the table of a key, if it is not over.
+    pub(crate) fn end_cursor(&mut self, (map, key): (MapId, &[u8]), number: u64) {
+        self.in_table(map, key, |table| table.end_cursor(number));
     }
 }

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-mod walks;
+mod cursors;
 
 fn key(n: u8) -> Key {
     Key::from([b'k', n].as_slice())
@@ -471,7 +471,7 @@ proptest! {
             apply(&mut from, e);
         }
         to.keep_tombstones(true);
-        let mut cursor: Cursor = None;
+        let mut cursor: SumCursor = None;
         let mut chunks = Vec::new();
         let mut log = Vec::new();
         let mut chunk = |from: &Store| {
@@ -687,7 +687,7 @@ struct Course {
     portion: Arc<Quarters>,
     model: Model,
     past: Vec<(Model, Effect, Undo)>,
-    garbage: Vec<Map>,
+    garbage: Vec<StoredMap>,
 }
 
 impl Course {
@@ -731,7 +731,7 @@ impl Course {
                     *model = before;
                 }
             }
-            Happens::Drawn(count) => store.draw_some(count, garbage),
+            Happens::Drawn(count) => store.migrate_some(count, garbage),
             Happens::Ranged {
                 from,
                 to,
@@ -803,7 +803,7 @@ impl Course {
         let portion: Arc<dyn Portion> = next.portion.clone();
         next.store = Store::new(OrderKey(3))
             .sorted(next.store.sorted)
-            .draw_from(&former, shared_by, &portion);
+            .migrate_from(&former, shared_by, &portion);
         assert_eq!(everything(&next.store), next.model);
         next
     }
@@ -811,7 +811,7 @@ impl Course {
     /// Draws everything, undoes everything, and frees everything.
     fn ends(mut self) {
         while !self.store.is_whole() {
-            self.store.draw_some(3, &mut self.garbage);
+            self.store.migrate_some(3, &mut self.garbage);
             assert_eq!(everything(&self.store), self.model);
         }
         check(&self.store, &self.model);
@@ -819,7 +819,7 @@ impl Course {
             self.store.undo(&effect, undo);
             // Keys that a map had when it was cleared are still drawn.
             while !self.store.is_whole() {
-                self.store.draw_some(1, &mut self.garbage);
+                self.store.migrate_some(1, &mut self.garbage);
             }
             check(&self.store, &before);
         }
@@ -913,7 +913,10 @@ fn a_clear_while_a_snapshot_arrives_looks_at_no_entry_and_is_sifted_in_steps() {
     }
     assert!((10..=11).contains(&steps) && store.is_sifted(), "{steps}");
     assert_eq!(
-        (store.keys(), garbage.iter().map(Map::len).sum::<usize>()),
+        (
+            store.keys(),
+            garbage.iter().map(StoredMap::len).sum::<usize>()
+        ),
         (100, 0)
     );
     store.keep_tombstones(false);

@@ -10,11 +10,12 @@
 //! *random* takes the keys after a random place. *ttl* takes the keys that expire first. Deadlines
 //! are sorted, but each map has its own, so it looks at some maps at a time.
 //!
-//! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on it.
+//! Scripts that clients loaded ([`SCRIPTS`]) are never evicted: a client that loads one relies on
+//! it.
 
 use super::contents::Store;
 
-use super::map::{ByKey, Map};
+use super::map::{ByKey, StoredMap};
 use super::maps::AllMaps;
 use crate::value::entry::{Entry, Key};
 use doyen_placement::Eviction;
@@ -38,7 +39,7 @@ pub(super) type Hand = (MapId, u64);
 
 /// How much to evict: at most `keys`, and no more once `bytes` are reached.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct EvictionQuota {
     pub(crate) keys: usize,
     pub(crate) bytes: usize,
     /// Whether something must be evicted even if all keys that the hand sees were used: it goes
@@ -58,7 +59,7 @@ pub(crate) struct Victim {
 
 /// The keys that were picked so far.
 struct Picked {
-    wanted: Wanted,
+    wanted: EvictionQuota,
     bytes: usize,
     victims: Vec<Victim>,
 }
@@ -81,7 +82,7 @@ impl Store {
     pub(crate) fn victims(
         &mut self,
         policy: Eviction,
-        wanted: Wanted,
+        wanted: EvictionQuota,
         random: u64,
         kept: Option<(MapId, &[u8])>,
     ) -> Vec<Victim> {
@@ -233,7 +234,7 @@ impl AllMaps {
     }
 
     /// The maps whose keys may be evicted.
-    fn evicted(&self) -> impl Iterator<Item = (&MapId, &Map)> {
+    fn evicted(&self) -> impl Iterator<Item = (&MapId, &StoredMap)> {
         self.all.iter().filter(|(id, _)| **id != SCRIPTS)
     }
 
@@ -249,7 +250,7 @@ impl AllMaps {
             map,
             order,
             key: entry.key().into(),
-            bytes: self.cost(entry) + table.map_or(0, Map::table_cost),
+            bytes: self.cost(entry) + table.map_or(0, StoredMap::table_cost),
         }
     }
 
@@ -308,7 +309,7 @@ impl AllMaps {
     }
 }
 
-impl Map {
+impl StoredMap {
     /// All entries once, starting at a place.
     fn round(&self, order: u64) -> impl Iterator<Item = &Entry> {
         let (behind, before) = (self.index.iter_from(order), self.index.iter_from(0));
@@ -342,8 +343,8 @@ mod tests {
         store
     }
 
-    const fn keys(keys: usize) -> Wanted {
-        Wanted {
+    const fn keys(keys: usize) -> EvictionQuota {
+        EvictionQuota {
             keys,
             bytes: usize::MAX,
             urgent: false,
@@ -353,7 +354,7 @@ mod tests {
     fn evict(
         store: &mut Store,
         policy: Eviction,
-        wanted: Wanted,
+        wanted: EvictionQuota,
         random: u64,
         kept: Option<(MapId, &[u8])>,
     ) -> Vec<(MapId, String)> {
@@ -432,7 +433,7 @@ mod tests {
     #[test]
     fn an_urgent_sweep_finds_a_victim_among_used_keys() {
         let mut store = filled(300);
-        let wanted = Wanted {
+        let wanted = EvictionQuota {
             urgent: true,
             ..keys(2)
         };
@@ -530,7 +531,7 @@ mod tests {
         let mut store = filled(300);
         let one = store.victims(Eviction::Random, keys(1), 5, None)[0].bytes;
         for policy in [Eviction::Random, Eviction::Lru] {
-            let wanted = Wanted {
+            let wanted = EvictionQuota {
                 keys: 16,
                 bytes: 5 * one / 2,
                 urgent: true,

@@ -3,10 +3,10 @@
 use super::hashes::of;
 use super::*;
 use crate::log::dedup::OpId;
-use crate::role::calls::{PendingCall, Source};
+use crate::role::calls::{CallSource, PendingCall};
 use crate::role::one_key::OneKey;
 use crate::role::partition::Slot;
-use crate::shard::context::Context;
+use crate::shard::context::ShardContext;
 use crate::store::Effect;
 
 impl World {
@@ -14,7 +14,7 @@ impl World {
     fn at_primary<T>(
         &mut self,
         operation: &Operation,
-        does: impl FnOnce(&mut Context, &mut Slot) -> T,
+        does: impl FnOnce(&mut ShardContext, &mut Slot) -> T,
     ) -> T {
         let (now, shard) = (self.now, &mut self.nodes.get_mut(&1).unwrap().shard);
         shard.cx.host.now = now;
@@ -52,7 +52,7 @@ impl World {
             let n = cx.host.callers.number();
             slot.calls.begin(n);
             let call = PendingCall {
-                source: Source::Local(token),
+                source: CallSource::Local(token),
                 n,
                 work: Work::Key(operation.clone()),
                 until,

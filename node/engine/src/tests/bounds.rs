@@ -134,10 +134,10 @@ fn a_full_map_that_evicts_nothing_refuses_new_keys() {
     assert_eq!(written, 40);
     assert_eq!(outcomes.iter().filter(|it| **it == full).count(), 60);
     assert_eq!(w.on(1, MAP, "k0", set("new")), Outcome::Ok, "it is there");
-    let both = Transaction {
+    let both = OperationBatch {
         keyspace: KeyspaceId(0),
         watched: Vec::new(),
-        steps: vec![Step::Key {
+        steps: vec![OperationStep::Key {
             map: MAP,
             key: "new".into(),
             action: set("v"),

@@ -5,7 +5,7 @@
 //! seconds, its node was expelled, and the resent operation did the same to the next primary.
 
 use super::*;
-use crate::command::{Arguments, COMMANDS, Request};
+use crate::command::{Arguments, COMMANDS, ParsedRequest};
 use std::cell::Cell;
 
 /// Fields and members of a large collection, and bytes of a large string.
@@ -61,8 +61,8 @@ fn asked(line: &str) -> Vec<(String, Action)> {
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
     let text = |key: &[u8]| String::from_utf8(key.to_vec()).expect("text");
     match request {
-        Ok(Request::One { key, action, .. }) => vec![(text(&key), action)],
-        Ok(Request::Many(many)) => (1..words.len())
+        Ok(ParsedRequest::One { key, action, .. }) => vec![(text(&key), action)],
+        Ok(ParsedRequest::Many(many)) => (1..words.len())
             .step_by(many.step())
             .map(|at| (text(&words[at]), many.action(args, at)))
             .collect(),
@@ -344,7 +344,7 @@ fn heavy_operations_of_one_pass_wait_for_the_next_ones() {
     let executed = |w: &World| w.nodes[&1].shard.stats().executed;
     let before = executed(&w);
     let (key, action) = asked("BITCOUNT {k}s").remove(0);
-    let tokens: Vec<Token> = (0..500)
+    let tokens: Vec<CallToken> = (0..500)
         .map(|_| w.submit(1, &key, action.clone()))
         .collect();
     let at_once = executed(&w) - before;

@@ -256,7 +256,7 @@ fn outcomes_of_clients_are_forgotten_in_time() {
 fn a_client_may_say_few_things_and_a_member_few_to_it() {
     let (mut w, client) = world(7);
     let (at, epoch) = (at("a"), Epoch(1));
-    let head = crate::wire::frame::Head {
+    let head = crate::wire::frame::FrameHead {
         at,
         epoch,
         session: 0,
@@ -716,7 +716,7 @@ fn stalled_clients_share_what_one_member_may_be_owed() {
     w.settle(Duration::from_millis(100));
     let large = "x".repeat(1 << 20);
     assert_eq!(w.set(1, "a", &large), Outcome::Ok);
-    let reads: Vec<Token> = clients
+    let reads: Vec<CallToken> = clients
         .iter()
         .flat_map(|c| {
             (0..80)

@@ -195,7 +195,7 @@ fn a_burst_waits_for_the_room_that_is_made_for_it() {
     w.propose(|t| t.keyspaces[0].eviction = Eviction::Lru);
     w.settle(Duration::from_millis(50));
     fill(&mut w, "k", FULL - 20_000);
-    let tokens: Vec<Token> = (0..3_000)
+    let tokens: Vec<CallToken> = (0..3_000)
         .map(|n| w.submit(1, &format!("more{n}"), set(&value())))
         .collect();
     assert!(
@@ -645,7 +645,7 @@ fn values_that_are_large_against_the_memory_are_accepted() {
 fn large_values_that_come_together_are_all_accepted() {
     let mut w = world(90, 2, Eviction::Lru);
     fill(&mut w, "k", FULL - 20_000);
-    let tokens: Vec<Token> = (0..60)
+    let tokens: Vec<CallToken> = (0..60)
         .map(|n| {
             let bytes = if n % 3 == 0 { MEMORY / 10 } else { 1_000 };
             let work = write(&format!("more{n}"), bytes, n % 4 < 2);
@@ -773,7 +773,7 @@ fn a_write_that_waits_too_long_for_room_was_refused_for_it_wherever_it_was_asked
     fill(&mut w, "k", FULL - 20_000);
     w.disconnect(1, 2);
     // The first ones fill what is kept.
-    let tokens: Vec<Token> = (0..20)
+    let tokens: Vec<CallToken> = (0..20)
         .map(|n| {
             let work = write(&format!("more{n}"), MEMORY / 10, n % 4 < 2);
             w.submit_work(1 + 2 * (n % 2), work)

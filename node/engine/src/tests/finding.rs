@@ -356,7 +356,7 @@ fn pages_for_a_peer_that_takes_no_answers_are_refused() {
         map: MapId(0),
         action: PartitionAction::Find(query("k", 100)),
     };
-    let asked: Vec<Token> = (0..600).map(|_| w.submit_work(2, find.clone())).collect();
+    let asked: Vec<CallToken> = (0..600).map(|_| w.submit_work(2, find.clone())).collect();
     w.deliver((2, 1, Lane::Calls), true);
     w.deliver((1, 2, Lane::Calls), true);
     let refused = Outcome::Failed(Failure::Overloaded);

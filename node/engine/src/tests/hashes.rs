@@ -1,7 +1,7 @@
 //! Hashes on their way through copies, snapshots and failovers.
 
 use super::*;
-use crate::command::{Arguments, COMMANDS, Fields, Part, Request};
+use crate::command::{Arguments, COMMANDS, Fields, ParsedRequest, Part};
 use crate::value::kind::Kind;
 
 fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
@@ -24,7 +24,7 @@ pub(super) fn of(line: &str) -> Action {
     let args: &dyn Arguments = &words.as_slice();
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
     match request {
-        Ok(Request::One { action, .. }) => action,
+        Ok(ParsedRequest::One { action, .. }) => action,
         other => panic!("{line}: {other:?}"),
     }
 }
@@ -176,7 +176,7 @@ pub(super) fn form(w: &World, n: u64, key: &str) -> Option<(bool, usize)> {
     held.find_map(|held| {
         let order = held.store.order(key.as_bytes());
         let found = held.store.found(MapId(0), order, key.as_bytes());
-        let rows = found.table.map_or(0, store::Table::len);
+        let rows = found.table.map_or(0, store::RowTable::len);
         Some((found.entry?.is_table(), rows))
     })
 }
@@ -670,7 +670,7 @@ fn a_large_hash_is_renamed_and_copied_with_its_deadlines() {
 
 impl World {
     /// Reads the first page of a hash, and returns its fields and the number of the walk.
-    fn begin_walk(&mut self, n: u64, key: &str) -> (usize, u64) {
+    fn begin_cursor(&mut self, n: u64, key: &str) -> (usize, u64) {
         let action = of(&format!("HGETALL {key}")).in_pages();
         match self.ask(n, key, action) {
             Outcome::Keys { next, keys } => (Part::Fields.items(&keys[0]).count(), next),
@@ -704,7 +704,7 @@ fn a_large_hash_is_read_in_pages_while_it_changes() {
     w.settle(Duration::from_millis(50));
     fill(&mut w, 1, "h", 9_000);
     // Node 2 forwards.
-    let (mut fields, mut walk) = w.begin_walk(2, "h");
+    let (mut fields, mut walk) = w.begin_cursor(2, "h");
     assert_eq!(fields, 2_000);
     let mut page = 1;
     while walk != 0 {
@@ -736,7 +736,7 @@ fn a_walk_that_nothing_goes_on_with_ends_also_if_its_hash_is_gone() {
     w.settle(Duration::from_millis(50));
     for deletes in [false, true] {
         fill(&mut w, 1, "h", 9_000);
-        let (_, walk) = w.begin_walk(1, "h");
+        let (_, walk) = w.begin_cursor(1, "h");
         if deletes {
             w.hash(1, "DEL h");
             // It goes on all the same.
@@ -744,9 +744,9 @@ fn a_walk_that_nothing_goes_on_with_ends_also_if_its_hash_is_gone() {
             assert!(matches!(page, Outcome::Keys { next, .. } if next == walk));
         }
         w.settle(Duration::from_secs(2));
-        assert_eq!(w.nodes[&1].shard.cx.walks.len(), 1);
+        assert_eq!(w.nodes[&1].shard.cx.cursors.len(), 1);
         w.settle(Duration::from_secs(2));
-        assert!(w.nodes[&1].shard.cx.walks.is_empty());
+        assert!(w.nodes[&1].shard.cx.cursors.is_empty());
         assert_eq!(w.next_page(1, "h", walk, 1), Outcome::Nil);
         w.hash(1, "DEL h");
         w.settle(Duration::from_secs(2));
@@ -763,11 +763,11 @@ fn a_walk_is_lost_with_its_primary() {
     let mut w = World::new(23, 3, |_| vec![1, 2]);
     w.settle(Duration::from_millis(50));
     fill(&mut w, 3, "h", 9_000);
-    let (_, walk) = w.begin_walk(3, "h");
+    let (_, walk) = w.begin_cursor(3, "h");
     w.kill(1);
     w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
     w.settle(Duration::from_secs(1));
     assert_eq!(w.next_page(3, "h", walk, 1), Outcome::Nil);
-    let (fields, again) = w.begin_walk(3, "h");
+    let (fields, again) = w.begin_cursor(3, "h");
     assert!(fields == 2_000 && again != walk);
 }

@@ -6,7 +6,7 @@
 
 use super::*;
 use crate::log::partition_log::Logged;
-use frame::{Ack, Head, Headroom};
+use frame::{Ack, FrameHead, Headroom};
 
 /// The broken member.
 const BROKEN: u64 = 3;
@@ -119,7 +119,7 @@ fn frames_of_wrong_epochs_and_of_other_members_than_the_primary_change_nothing()
                     .map_or(0, |h| h.log.last());
                 let entries = vec![put(epoch, "key1", "wrong"), put(epoch, "key2", "wrong")];
                 for first in [1, last + 1] {
-                    let head = Head {
+                    let head = FrameHead {
                         at: at(p),
                         epoch,
                         session: 0,
@@ -234,7 +234,7 @@ fn entries_out_of_order_leave_no_gap_and_come_again() {
         .collect();
     w.wires.clear();
     let entry = |n: u64| put(Epoch(1), &key, &n.to_string());
-    let head = |first| Head {
+    let head = |first| FrameHead {
         at: at(2),
         epoch: Epoch(1),
         session: 0,
@@ -494,7 +494,7 @@ fn a_client_asks_another_member_if_a_named_table_does_not_come() {
 fn silence_in_a_frame_does_not_delay_other_peers() {
     let mut w = three(57);
     let frame = Frame::Append {
-        head: Head {
+        head: FrameHead {
             at: at(2),
             epoch: Epoch(1),
             session: 0,

@@ -2,7 +2,7 @@
 
 use super::hashes::of;
 use super::*;
-use crate::command::operation::{Step, Transaction};
+use crate::command::operation::{OperationBatch, OperationStep};
 
 impl World {
     /// What a Redis client is answered at this node.
@@ -175,13 +175,13 @@ fn a_transaction_renames_what_it_wrote() {
     ]
     .map(step)
     .into_iter()
-    .map(|(key, action)| Step::Key {
+    .map(|(key, action)| OperationStep::Key {
         map: MapId(0),
         key: key.into(),
         action,
     })
     .collect();
-    let transaction = Transaction {
+    let transaction = OperationBatch {
         keyspace: KeyspaceId(0),
         watched: Vec::new(),
         steps,

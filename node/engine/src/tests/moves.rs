@@ -159,7 +159,7 @@ fn a_learner_that_is_slower_than_its_sources_lets_them_go_on_one_part_at_a_time(
             .cx
             .host
             .copying
-            .pace
+            .rate
             .set(MoveRate::Adaptive, 1);
         let waiting = |w: &World| w.nodes[&2].shard.cx.host.copying.late_acks.len();
         let before = waiting(&w);
@@ -183,7 +183,7 @@ fn a_source_tells_how_far_its_copies_are() {
     until_learned(&mut w, 500);
     let now = w.now;
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;
-    shard.cx.host.rounds.measured = (Time::ZERO, 1);
+    shard.cx.host.upkeep.measured = (Time::ZERO, 1);
     shard.slots.measure(&mut shard.cx.host, now);
     let told = std::iter::from_fn(|| shard.poll_request()).find_map(|request| match request {
         ShardRequest::Loads(report) => Some(report.moves),
@@ -445,7 +445,7 @@ fn a_copy_begins_in_the_place_of_one_that_has_ended() {
     while w.in_sync() < usize::from(PARTITIONS) {
         w.settle(Duration::from_millis(1));
         assert!(
-            w.now.since(began) < crate::role::rounds::UPKEEP * u32::from(PARTITIONS) / 2,
+            w.now.since(began) < crate::role::upkeep_queue::UPKEEP * u32::from(PARTITIONS) / 2,
             "{} of {PARTITIONS} are copied",
             w.in_sync()
         );

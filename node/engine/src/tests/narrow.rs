@@ -77,7 +77,7 @@ impl World {
 
 /// Writers in a closed loop, each with one write under way.
 struct Writers {
-    under_way: Vec<(Token, Time)>,
+    under_way: Vec<(CallToken, Time)>,
     written: u64,
     bytes: u64,
     refused: u64,
@@ -307,7 +307,7 @@ struct Writer {
     at: u64,
     keys: Vec<String>,
     size: usize,
-    under_way: Option<(Token, Time)>,
+    under_way: Option<(CallToken, Time)>,
     written: usize,
     /// Bytes that it wrote to partitions that lacked a copy.
     lacking: u64,

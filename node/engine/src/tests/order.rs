@@ -12,7 +12,7 @@ fn world(seed: u64) -> World {
     w
 }
 
-fn outcomes(w: &World, tokens: [Token; 2]) -> [Outcome; 2] {
+fn outcomes(w: &World, tokens: [CallToken; 2]) -> [Outcome; 2] {
     tokens.map(|token| w.outcomes[&token].clone())
 }
 

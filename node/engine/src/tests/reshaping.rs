@@ -172,7 +172,7 @@ impl World {
         n: u64,
         p: PartitionId,
         action: crate::command::operation::PartitionAction,
-    ) -> Token {
+    ) -> CallToken {
         let token = self.next_token;
         self.next_token += 1;
         let operation = PartitionOperation {
@@ -227,7 +227,7 @@ impl World {
         [(parts[0], of(parts[0])), (parts[1], of(parts[1]))]
     }
 
-    fn is_drawing(&self, n: u64, p: PartitionId) -> bool {
+    fn is_migrating(&self, n: u64, p: PartitionId) -> bool {
         let at = PartitionRef::new(KeyspaceId(0), p);
         !self.nodes[&n]
             .shard
@@ -255,7 +255,7 @@ fn parts_are_served_while_they_are_still_divided() {
         theirs.len()
     );
     let counted = w.submit_whole(1, one, crate::command::operation::PartitionAction::Count);
-    // From the end, which is drawn last.
+    // From the end, which is migrated last.
     for key in mine.iter().rev().take(5).chain(theirs.iter().rev().take(5)) {
         assert_eq!(w.get(2, key), text("1"));
         assert_eq!(w.set(1, key, "2"), Outcome::Ok);
@@ -264,20 +264,20 @@ fn parts_are_served_while_they_are_still_divided() {
     assert_eq!(w.ask(2, &theirs[20], Action::Delete), Outcome::Int(1));
     assert_eq!(w.get(1, &theirs[20]), Outcome::Nil);
     assert!(
-        w.is_drawing(1, one) && w.is_drawing(2, one),
+        w.is_migrating(1, one) && w.is_migrating(2, one),
         "the check checks nothing"
     );
     assert!(
         !w.outcomes.contains_key(&counted),
         "a count waits, and nothing waits for it"
     );
-    // Another member leads, and has not drawn everything either.
+    // Another member leads, and has not migrated everything either.
     w.propose(|t| [one, other].into_iter().for_each(|p| promote(t, p, 2)));
     w.agree(true);
-    assert!(w.is_drawing(2, one), "the check checks nothing");
+    assert!(w.is_migrating(2, one), "the check checks nothing");
     assert_eq!(w.set(1, &mine[20], "3"), Outcome::Ok);
     w.settle(Duration::from_secs(5));
-    assert!(!w.is_drawing(1, one) && !w.is_drawing(2, one) && !w.is_drawing(2, other));
+    assert!(!w.is_migrating(1, one) && !w.is_migrating(2, one) && !w.is_migrating(2, other));
     w.check_copies();
     let expected = |key: &String| match key {
         key if *key == theirs[20] => Outcome::Nil,
@@ -311,15 +311,15 @@ fn a_clear_of_a_drawing_partition_takes_all_of_it() {
     let mut w = World::new(54, 2, |_| vec![1, 2]);
     let [(one, mine), (_, theirs)] = w.split_in_two(1_500);
     assert!(
-        w.is_drawing(1, one) && w.is_drawing(2, one),
+        w.is_migrating(1, one) && w.is_migrating(2, one),
         "the check checks nothing"
     );
     let cleared = w.submit_whole(1, one, crate::command::operation::PartitionAction::Clear);
     assert_eq!(w.set(1, &mine[0], "2"), Outcome::Ok);
     assert_eq!(w.outcomes[&cleared], Outcome::Ok);
     assert!(
-        !w.is_drawing(1, one) && !w.is_drawing(2, one),
-        "a key that is gone is not drawn"
+        !w.is_migrating(1, one) && !w.is_migrating(2, one),
+        "a key that is gone is not migrated"
     );
     for (n, key) in mine.iter().enumerate() {
         assert_eq!(w.get(2, key), if n == 0 { text("2") } else { Outcome::Nil });
@@ -331,8 +331,8 @@ fn a_clear_of_a_drawing_partition_takes_all_of_it() {
     w.check_copies();
 }
 
-/// Regression: a member that had not drawn everything took the rest in one go: most of a second for
-/// a million keys.
+/// Regression: a member that had not migrated everything took the rest in one go: most of a second
+/// for a million keys.
 #[test]
 fn a_drawing_partition_may_be_split_again() {
     let mut w = World::new(55, 2, |_| vec![1, 2]);
@@ -340,7 +340,7 @@ fn a_drawing_partition_may_be_split_again() {
     assert_eq!(w.set(1, &mine[3], "2"), Outcome::Ok);
     assert_eq!(w.ask(1, &mine[4], Action::Delete), Outcome::Int(1));
     assert!(
-        w.is_drawing(1, one) && w.is_drawing(2, one),
+        w.is_migrating(1, one) && w.is_migrating(2, one),
         "the check checks nothing"
     );
     w.propose(|t| {
@@ -364,7 +364,7 @@ fn a_drawing_partition_may_be_split_again() {
         parts.len() == 2
             && parts
                 .iter()
-                .all(|part| w.is_drawing(1, *part) && w.is_drawing(2, *part)),
+                .all(|part| w.is_migrating(1, *part) && w.is_migrating(2, *part)),
         "in slices, as before"
     );
     for (n, key) in mine.iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::grants::Lacks;
-use crate::command::operation::{ScriptCall, Step};
+use crate::command::operation::{OperationStep, ScriptCall};
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {
@@ -209,10 +209,10 @@ fn a_script_knows_the_time_and_simple_commands_without_keys() {
 
 impl World {
     /// The outcomes of a transaction of these steps. A script's one is its reply in RESP.
-    fn together(&mut self, n: u64, steps: Vec<Step>) -> Vec<Outcome> {
+    fn together(&mut self, n: u64, steps: Vec<OperationStep>) -> Vec<Outcome> {
         let token = self.submit_work(
             n,
-            Transaction {
+            OperationBatch {
                 steps,
                 ..transaction(&[], [])
             },
@@ -224,13 +224,13 @@ impl World {
     }
 }
 
-fn step(key: &str, action: Action) -> Step {
-    let Transaction { mut steps, .. } = transaction(&[], [(key, action)]);
+fn step(key: &str, action: Action) -> OperationStep {
+    let OperationBatch { mut steps, .. } = transaction(&[], [(key, action)]);
     steps.remove(0)
 }
 
-fn scripted(body: &str, keys: &[&str]) -> Step {
-    Step::Script(Box::new(script(body, keys, &[])))
+fn scripted(body: &str, keys: &[&str]) -> OperationStep {
+    OperationStep::Script(Box::new(script(body, keys, &[])))
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_script_in_a_transaction_is_part_of_its_record() {
     w.check_copies();
     let token = w.submit_work(
         3,
-        Transaction {
+        OperationBatch {
             steps: vec![
                 step(&key_of(0), Action::Get),
                 scripted("return 1", &[&key_of(0), &key_of(1)]),

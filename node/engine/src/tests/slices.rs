@@ -78,7 +78,7 @@ fn garbage(shard: &Shard) -> usize {
         .garbage
         .maps
         .iter()
-        .map(super::super::store::Map::len)
+        .map(super::super::store::StoredMap::len)
         .chain(logs)
         .sum()
 }
@@ -312,18 +312,18 @@ fn upkeep_looks_at_some_partitions_at_a_time() {
         let slot = shard.slots.get_or_insert(at);
         shard.cx.host.notice(slot);
     }
-    let noticed = shard.cx.host.rounds.noticed.len();
+    let noticed = shard.cx.host.upkeep.noticed.len();
     let now = w.now + Duration::from_millis(60);
     shard.tick(now);
-    assert_eq!(shard.cx.host.rounds.looking_at.len(), noticed - 256);
+    assert_eq!(shard.cx.host.upkeep.looking_at.len(), noticed - 256);
     assert!(shard.poll_timeout().unwrap() <= now, "it goes on at once");
     for _ in 0..4 {
         shard.tick(now);
     }
     assert_eq!(
         (
-            shard.cx.host.rounds.looking_at.len(),
-            shard.cx.host.rounds.noticed.len()
+            shard.cx.host.upkeep.looking_at.len(),
+            shard.cx.host.upkeep.noticed.len()
         ),
         (0, 0)
     );

@@ -1,7 +1,7 @@
 //! Subscribers get every committed change of a key in order, or hear that they did not.
 
 use super::*;
-use crate::{Bookmark, Cause, Change, Filter, Former, Keys, Maps, SubscriptionId, Told, What};
+use crate::{Bookmark, Cause, Change, Filter, Former, KeyFilter, Maps, SubscriptionId, Told, What};
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
@@ -9,7 +9,7 @@ pub(super) fn all() -> Filter {
     Filter {
         keyspace: KeyspaceId(0),
         maps: Maps::One(MapId(0)),
-        keys: Keys::All,
+        keys: KeyFilter::All,
         values: true,
         fields: true,
         old: true,
@@ -319,8 +319,8 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
         values,
         ..all()
     };
-    let prefix = w.follow(2, of(Keys::Prefix("k1".into()), true));
-    let one = w.follow(2, of(Keys::One("k12".into()), false));
+    let prefix = w.follow(2, of(KeyFilter::Prefix("k1".into()), true));
+    let one = w.follow(2, of(KeyFilter::One("k12".into()), false));
     let other = w.follow(
         2,
         Filter {
@@ -350,7 +350,7 @@ fn a_filter_lets_its_map_prefix_or_key_through_with_or_without_values() {
         shard.subscriber().subscribe(now, gone, None),
         Err(Failure::NoPartition)
     );
-    let long = of(Keys::One(Bytes::from(vec![0; 70 << 10])), true);
+    let long = of(KeyFilter::One(Bytes::from(vec![0; 70 << 10])), true);
     assert_eq!(
         shard.subscriber().subscribe(now, long, None),
         Err(Failure::TooLarge)
@@ -402,7 +402,7 @@ fn a_subscriber_follows_a_move_a_split_and_a_merge() {
     let ids = [1, 2, 3].map(|n| (n, w.follow(n, all())));
     // One of these keys is in either part.
     let ones = ["k1", "k18"].map(|key| {
-        let keys = Keys::One(key.into());
+        let keys = KeyFilter::One(key.into());
         (key, w.follow(2, Filter { keys, ..all() }))
     });
     let mut expected: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -616,7 +616,7 @@ fn a_subscriber_goes_on_after_a_bookmark_elsewhere_though_the_primary_is_dead() 
     w.set(3, &key, "h");
     for (mark, first) in [(early, "d"), (halved, "e"), (all_of_it, "g")] {
         let id = w.resume(3, all(), &mark);
-        let one = Keys::One(Bytes::from(key.clone()));
+        let one = KeyFilter::One(Bytes::from(key.clone()));
         let of_key = w.resume(2, Filter { keys: one, ..all() }, &mark);
         w.settle(Duration::from_millis(30));
         for (n, id, key_alone) in [(3, id, false), (2, of_key, true)] {
@@ -806,7 +806,7 @@ fn a_stranger_cannot_fill_a_primary_with_readers_or_read_another_keyspace() {
         ..all()
     };
     let long = Filter {
-        keys: Keys::Prefix(Bytes::from(vec![0; 70 << 10])),
+        keys: KeyFilter::Prefix(Bytes::from(vec![0; 70 << 10])),
         ..all()
     };
     let shard = &mut w.nodes.get_mut(&1).unwrap().shard;

@@ -184,7 +184,7 @@ fn deadlines_and_tokens_of_merged_partitions_go_on() {
 fn two_steps_of_a_transaction_on_one_lock_see_each_other() {
     let mut w = World::new(74, 2, |_| vec![1, 2]);
     let key = key_of(0);
-    let step = |action| Step::Key {
+    let step = |action| OperationStep::Key {
         map: MapId(0),
         key: Bytes::copy_from_slice(key.as_bytes()),
         action,
@@ -193,7 +193,7 @@ fn two_steps_of_a_transaction_on_one_lock_see_each_other() {
     let asks = [1, 2, 3].map(|n| step(acquire(owner(n), two, 1_000, 1_000)));
     let token = w.submit_work(
         2,
-        Transaction {
+        OperationBatch {
             keyspace: KeyspaceId(0),
             watched: Vec::new(),
             steps: asks.into(),

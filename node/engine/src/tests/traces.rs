@@ -49,7 +49,7 @@ fn world(seed: u64) -> (World, MutexGuard<'static, ()>) {
     (w, alone)
 }
 
-fn submit_traced(w: &mut World, n: u64, span: u8, action: Action) -> Token {
+fn submit_traced(w: &mut World, n: u64, span: u8, action: Action) -> CallToken {
     let token = w.next_token;
     w.nodes
         .get_mut(&n)

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::command::operation::ExpireCondition;
-use crate::role::tables::Tables;
+use crate::role::tables::ShardTables;
 
 /// Node 1 leads, node 2 has the copies; node 3 only asks.
 fn world(seed: u64) -> World {
@@ -170,12 +170,12 @@ fn a_watched_key_of_a_lost_lineage_has_changed() {
 fn a_watched_key_of_a_former_cluster_has_changed() {
     let w = world(4);
     let from = |cluster| {
-        let tables = Tables {
+        let tables = ShardTables {
             name: Some(TableName {
                 cluster: ClusterId(cluster),
                 ..w.tables[0].name()
             }),
-            ..Tables::default()
+            ..ShardTables::default()
         };
         tables.versions_from(Lineage(1))
     };

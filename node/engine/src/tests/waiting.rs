@@ -2,7 +2,7 @@
 //! deadlines, and gone without a trace.
 
 use super::*;
-use crate::command::cached::{self, Found, Verdict};
+use crate::command::cached::{self, CacheLookup, ClaimVerdict};
 use crate::command::sync::{
     Acquired, Owner, Permits, acquire, cancel, look, read_acquired, read_done, read_looked, release,
 };
@@ -29,7 +29,7 @@ fn on(key: &str, action: Action) -> Operation {
 
 impl World {
     /// An owner waits for a lock at a node.
-    fn wait_for(&mut self, n: u64, key: &str, of: u16, limit: Option<Duration>) -> Token {
+    fn wait_for(&mut self, n: u64, key: &str, of: u16, limit: Option<Duration>) -> CallToken {
         let token = self.next_token;
         self.next_token += 1;
         let operation = on(key, acquire(owner(of), Permits::ONE, 60_000, 0));
@@ -38,7 +38,7 @@ impl World {
         token
     }
 
-    fn wait_with(&mut self, n: u64, token: Token, operation: Operation, until: Option<Time>) {
+    fn wait_with(&mut self, n: u64, token: CallToken, operation: Operation, until: Option<Time>) {
         let age = Duration::ZERO;
         let patience = Patience::InLine { age, until };
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
@@ -68,13 +68,13 @@ impl World {
         received
     }
 
-    fn leave(&mut self, n: u64, token: Token) {
+    fn leave(&mut self, n: u64, token: CallToken) {
         self.nodes.get_mut(&n).unwrap().shard.forget(token);
         self.drain(n);
     }
 
     /// The token that a waiter was granted, if it was.
-    fn waited(&self, token: Token) -> Option<u64> {
+    fn waited(&self, token: CallToken) -> Option<u64> {
         let Outcome::Many(parts) = self.outcomes.get(&token)? else {
             return None;
         };
@@ -108,7 +108,7 @@ impl World {
 fn a_lock_that_is_freed_goes_to_the_next_that_waits_wherever_it_asked() {
     let mut w = World::new(80, 3, |_| vec![1, 2]);
     let key = key_of(0);
-    let mut waiting: Vec<(u16, u64, Token)> = Vec::new();
+    let mut waiting: Vec<(u16, u64, CallToken)> = Vec::new();
     for of in 1..=6 {
         let n = 1 + u64::from(of) % 3;
         waiting.push((of, n, w.wait_for(n, &key, of, None)));
@@ -167,7 +167,7 @@ fn those_that_wait_cost_nothing_while_nothing_happens() {
     let key = key_of(0);
     let first = w.wait_for(1, &key, 0, None);
     w.settle(Duration::from_millis(20));
-    let others: Vec<Token> = (0..2_000)
+    let others: Vec<CallToken> = (0..2_000)
         .map(|n: u16| w.wait_for(1 + u64::from(n) % 2, &key, 1 + n, None))
         .collect();
     w.settle(Duration::from_millis(200));
@@ -248,7 +248,7 @@ fn a_caller_waits_no_longer_than_it_said_and_leaves_nothing_behind() {
     let first = w.wait_for(1, &key, 1, None);
     w.settle(Duration::from_millis(20));
     let limit = Some(Duration::from_millis(300));
-    let late: Vec<Token> = [1, 2, 3, client]
+    let late: Vec<CallToken> = [1, 2, 3, client]
         .map(|n| w.wait_for(n, &key, 2, limit))
         .into();
     let gone = w.wait_for(3, &key, 3, None);
@@ -375,7 +375,7 @@ fn a_room_that_is_full_says_so_and_serves_those_that_are_in_it() {
     let key = key_of(0);
     let first = w.wait_for(1, &key, 100, None);
     w.settle(Duration::from_millis(20));
-    let waiting: Vec<Token> = (0..7).map(|of| w.wait_for(1, &key, of, None)).collect();
+    let waiting: Vec<CallToken> = (0..7).map(|of| w.wait_for(1, &key, of, None)).collect();
     let refused = Outcome::Failed(Failure::Overloaded);
     let full: Vec<bool> = waiting
         .iter()
@@ -463,7 +463,7 @@ fn a_peer_that_fills_the_room_leaves_a_place_to_each_other_one() {
     }
     let room = |w: &World| w.nodes[&1].shard.cx.host.waiting.len();
     assert_eq!(room(&w), 8, "half of it");
-    let others: Vec<Token> = (1..=6).map(|of| w.wait_for(3, &key, of, None)).collect();
+    let others: Vec<CallToken> = (1..=6).map(|of| w.wait_for(3, &key, of, None)).collect();
     let client = w.add_client(1);
     w.settle(Duration::from_millis(50));
     let waits = |w: &World| {
@@ -517,7 +517,7 @@ fn each_of_many_keys_goes_to_the_caller_that_came_first() {
         };
         held.push(token);
     }
-    let mut waiting: Vec<Vec<(u64, u16, Token)>> = vec![Vec::new(); keys.len()];
+    let mut waiting: Vec<Vec<(u64, u16, CallToken)>> = vec![Vec::new(); keys.len()];
     for round in 0..4_u16 {
         for (at, key) in keys.iter().enumerate() {
             // The callers of each key come in another order, from all nodes.
@@ -590,8 +590,8 @@ fn what_is_granted_as_its_caller_gives_up_is_given_back() {
     }
     let free = w.ask(1, &key, acquire(owner(3), Permits::ONE, 60_000, 0));
     assert!(matches!(read_acquired(&free), Ok(Acquired::Granted { .. })));
-    let (verdict, _) = Found::of_claim(w.ask(1, "k9", claim(3))).unwrap();
-    assert_eq!(verdict, Verdict::Claimed);
+    let (verdict, _) = CacheLookup::of_claim(w.ask(1, "k9", claim(3))).unwrap();
+    assert_eq!(verdict, ClaimVerdict::Claimed);
 }
 
 /// The process is another member now. Its callers still wait, in their order and for as long as
@@ -603,7 +603,7 @@ fn callers_wait_again_as_the_next_member_of_their_process() {
     let first = w.wait_for(1, &key, 1, None);
     w.settle(Duration::from_millis(20));
     let limit = Some(Duration::from_secs(2));
-    let waiting: Vec<Token> = (2..=4).map(|of| w.wait_for(3, &key, of, None)).collect();
+    let waiting: Vec<CallToken> = (2..=4).map(|of| w.wait_for(3, &key, of, None)).collect();
     let late = w.wait_for(3, &key, 5, limit);
     w.settle(Duration::from_millis(50));
     let last = w.wait_for(2, &key, 6, None);
@@ -614,7 +614,7 @@ fn callers_wait_again_as_the_next_member_of_their_process() {
     let dead = Shard::new(id(3), Limits::of_test(), 3, w.now);
     let former = std::mem::replace(&mut w.nodes.get_mut(&3).unwrap().shard, dead);
     w.kill(3);
-    let mut in_line: Vec<Token> = former
+    let mut in_line: Vec<CallToken> = former
         .into_calls(&mut heir)
         .map(|caller| match caller {
             OpenCaller::InLine(token) => token,

@@ -2,7 +2,8 @@
 //!
 //! A cache drops all values of a group at once, for example those that were made from one row of a
 //! database. So the library writes the tags of a value in front of it, and a query for a tag
-//! ([`FindQuery::holding`](crate::command::operation::FindQuery::holding)) looks at these bytes alone:
+//! ([`FindQuery::holding`](crate::command::operation::FindQuery::holding)) looks at these bytes
+//! alone:
 //! ```text
 //!   E0   n: u16, little-endian   n bytes of tags: (length: u8, bytes)*   what is cached
 //!   E1                                                                   a load is under way

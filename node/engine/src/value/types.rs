@@ -26,14 +26,14 @@ pub(crate) struct Type {
     /// How Redis may store it.
     pub(crate) encodings: &'static [Encoding],
     /// How messages to subscribers of Redis call its changes.
-    pub(crate) events: Events,
+    pub(crate) events: TypeEvents,
     /// How it lies in a store.
     pub(crate) layout: Layout,
 }
 
 /// How messages to subscribers of Redis call changes of a value.
 #[derive(Debug, Clone, Copy)]
-pub struct Events {
+pub struct TypeEvents {
     /// The letter of its class in `notify-keyspace-events`.
     pub class: u8,
     /// The name if something was written, and no more is known of that.
@@ -103,7 +103,7 @@ impl Kind {
     /// How messages to subscribers of Redis call its changes.
     #[doc(hidden)]
     #[must_use]
-    pub const fn events(self) -> Events {
+    pub const fn events(self) -> TypeEvents {
         self.of_type().events
     }
 

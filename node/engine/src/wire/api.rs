@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The shell's name for an operation that it submitted. The machine only carries it.
-pub type Token = u64;
+pub type CallToken = u64;
 
 /// A lane to a peer. Each is one ordered byte stream for the life of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,9 +90,9 @@ pub enum ShardRequest {
 pub enum OpenCaller {
     /// Its call, and whether a later write on the same key may have overtaken it
     /// (`Shard::poll_overtaken`).
-    Call(Token, Work, bool),
+    Call(CallToken, Work, bool),
     /// It waits in line, from now on as a caller of the next machine.
-    InLine(Token),
+    InLine(CallToken),
 }
 
 /// Buffers of one kind take this part of the memory at most, and no more than this of a large one.

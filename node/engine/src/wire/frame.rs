@@ -16,8 +16,8 @@ mod work;
 use super::api::Malformed;
 use super::traffic::Lanes;
 use crate::command::operation::{
-    Action, Condition, ExpireCondition, Expiry, FindQuery, Operation, PartitionAction,
-    PartitionOperation, RangeQuery, ScriptCall, Step, Transaction, Watched, Work,
+    Action, Condition, ExpireCondition, Expiry, FindQuery, Operation, OperationBatch,
+    OperationStep, PartitionAction, PartitionOperation, RangeQuery, ScriptCall, Watched, Work,
 };
 use crate::command::procedure::{Called, ProcedureCall};
 use crate::command::publication::Publication;
@@ -81,13 +81,16 @@ pub(crate) enum Frame {
     /// A new primary's tail: the receiver's log becomes equal to it beyond `base`. The entries
     /// follow `first - 1`. The frame that reaches `last` ends the alignment.
     Align {
-        head: Head,
+        head: FrameHead,
         base: u64,
         last: u64,
         entries: Vec<Logged>,
     },
     /// Entries from `head.first` on, in an aligned log.
-    Append { head: Head, entries: Vec<Logged> },
+    Append {
+        head: FrameHead,
+        entries: Vec<Logged>,
+    },
     /// Everything up to here is applied. Also how much memory the sender has left after `arrived`
     /// bytes of each lane have come.
     Acks {
@@ -338,7 +341,7 @@ pub(crate) struct Forwarded {
 
 /// The beginning of every frame of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct FrameHead {
     /// The partition.
     pub(crate) at: PartitionRef,
     /// The epoch in which the sender leads it.
@@ -511,7 +514,11 @@ fn end_frame(out: &mut Out, start: OutMark) {
 }
 
 /// Appends a frame of log entries. The hot path: no intermediate copy.
-pub(crate) fn append<'a>(out: &mut Out, head: &Head, entries: impl Iterator<Item = &'a Logged>) {
+pub(crate) fn append<'a>(
+    out: &mut Out,
+    head: &FrameHead,
+    entries: impl Iterator<Item = &'a Logged>,
+) {
     framed(out, APPEND, |out| {
         head.put(out);
         entries.for_each(|entry| entry.put(out));
@@ -527,7 +534,7 @@ pub(crate) fn append_more(out: &mut Out, start: OutMark, entry: &Logged) {
 /// Appends a frame of an alignment.
 pub(crate) fn align<'a>(
     out: &mut Out,
-    head: &Head,
+    head: &FrameHead,
     base: u64,
     last: u64,
     entries: impl Iterator<Item = &'a Logged>,

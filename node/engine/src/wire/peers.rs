@@ -8,10 +8,10 @@
 
 use super::answers::{HeldAnswers, SMALL_ANSWER_BYTES, answer_weight};
 use super::api::Lane;
-use super::frame::{self, Ack, Frame, Head, Headroom, Out, OutMark, ReplyTo};
+use super::frame::{self, Ack, Frame, FrameHead, Headroom, Out, OutMark, ReplyTo};
 use super::messages::Messages;
-use super::silence::{AppendSent, GivenBytes, Silent, Wait, note_given};
-use super::traffic::{BULK, CALLS, Lanes, Traffic, UNTOLD_PART, index};
+use super::silence::{AckWait, AppendSent, GivenBytes, Silent, note_given};
+use super::traffic::{BULK, CALLS, Lanes, PeerTraffic, UNTOLD_PART, index};
 use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
@@ -45,7 +45,7 @@ const CLOCKS_MAX: usize = 32;
 
 /// One peer on the data network.
 #[derive(Debug, Default)]
-pub(crate) struct Peer {
+pub(crate) struct PeerState {
     /// Whether it is connected.
     pub(crate) up: bool,
     /// The wire version of the connection.
@@ -56,7 +56,7 @@ pub(crate) struct Peer {
     /// Acks to send at the end of the batch.
     pub(crate) acks: Vec<Ack>,
     /// Bytes to it and from it.
-    pub(crate) traffic: Traffic,
+    pub(crate) traffic: PeerTraffic,
     /// Its memory, and the copies that it takes.
     supply: Supply,
     /// Frames of each lane that were taken and not handled yet.
@@ -95,7 +95,7 @@ struct LastAppend {
     next: u64,
 }
 
-impl Peer {
+impl PeerState {
     /// Frames of a lane that were taken and not handled yet.
     pub(crate) fn batch(&mut self, lane: Lane) -> &mut VecDeque<Frame> {
         &mut self.batches[index(lane)]
@@ -143,7 +143,7 @@ impl Peer {
 /// All peers, and which of their buffers have data.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
-    all: LiteMap<MemberId, Peer>,
+    all: LiteMap<MemberId, PeerState>,
     ready: VecDeque<(MemberId, Lane)>,
     /// The peer whose turn it is, in pieces.
     pieces: VecDeque<(MemberId, Lane, Bytes)>,
@@ -201,12 +201,12 @@ impl Peers {
         self.disconnect(id);
         self.all.insert(
             id,
-            Peer {
+            PeerState {
                 up: true,
                 version,
-                traffic: Traffic::new(ahead_max, self.repairing, now),
+                traffic: PeerTraffic::new(ahead_max, self.repairing, now),
                 late: Reported::new(now, &self.late),
-                ..Peer::default()
+                ..PeerState::default()
             },
         );
     }
@@ -242,7 +242,7 @@ impl Peers {
     /// For how long a copy at this peer could have acknowledged something. Time in which this
     /// thread or the peer's got no core does not count, up to a limit: otherwise a peer that is
     /// always late, or refuses all that arrives, would hold up writes for ever.
-    pub(crate) fn silence(&self, id: MemberId, wait: &mut Wait, now: Time) -> Duration {
+    pub(crate) fn silence(&self, id: MemberId, wait: &mut AckWait, now: Time) -> Duration {
         let peer = self.all.get(&id).filter(|p| p.up);
         let late = self.late.total() + peer.map_or(Duration::ZERO, |peer| peer.late.total());
         wait.silence(now, peer.map(|peer| &peer.traffic), late)
@@ -268,10 +268,10 @@ impl Peers {
     }
 
     /// A copy at this peer was given something: its ack is awaited, if it is not already.
-    pub(crate) fn note_given(&self, id: MemberId, wait: &mut Option<Wait>, now: Time) {
+    pub(crate) fn note_given(&self, id: MemberId, wait: &mut Option<AckWait>, now: Time) {
         match self.all.get(&id) {
             Some(peer) => note_given(wait, peer.given_now(self.late.total()), now),
-            None => _ = wait.get_or_insert(Wait::for_room(now)),
+            None => _ = wait.get_or_insert(AckWait::for_room(now)),
         }
     }
 
@@ -287,7 +287,7 @@ impl Peers {
     }
 
     /// A connected peer.
-    pub(crate) fn get(&mut self, id: MemberId) -> Option<&mut Peer> {
+    pub(crate) fn get(&mut self, id: MemberId) -> Option<&mut PeerState> {
         self.all.get_mut(&id)
     }
 
@@ -333,7 +333,7 @@ impl Peers {
     pub(crate) fn append(
         &mut self,
         id: MemberId,
-        head: &Head,
+        head: &FrameHead,
         entry: &Logged,
     ) -> Option<AppendSent> {
         if let Some(peer) = self.all.get_mut(&id)
@@ -354,7 +354,7 @@ impl Peers {
         let out = self.room(id)?;
         let start = out.mark();
         frame::append(out, head, std::iter::once(entry));
-        let Head {
+        let FrameHead {
             at,
             epoch,
             session,
@@ -377,7 +377,7 @@ impl Peers {
 
     /// Whether a peer takes its bytes slower than they come.
     pub(crate) fn crowded(&self, id: MemberId) -> bool {
-        self.all.get(&id).is_some_and(Peer::crowded)
+        self.all.get(&id).is_some_and(PeerState::crowded)
     }
 
     /// The shell says whether too many bytes wait for a peer.

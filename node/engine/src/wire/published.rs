@@ -17,7 +17,7 @@ const FORMER_MAX: usize = 8;
 
 /// What is sent to a client. It is read as [`Received`].
 #[derive(Serialize)]
-enum Sent<'a> {
+enum PublishedFrame<'a> {
     Whole(&'a Table),
     News(Box<TableDelta>),
 }
@@ -116,8 +116,8 @@ impl Published {
         }
         let name = *name;
         let sent = base.map_or_else(
-            || Sent::Whole(table),
-            |(_, base)| Sent::News(Box::new(TableDelta::between(base, table))),
+            || PublishedFrame::Whole(table),
+            |(_, base)| PublishedFrame::News(Box::new(TableDelta::between(base, table))),
         );
         let bytes: Bytes = codec::encode(&sent, codec::BYTES_MAX).ok()?.into();
         self.encoded = Some((since, name, bytes.clone()));
@@ -161,7 +161,7 @@ pub(crate) fn read(
 /// A table as a member sends it whole: for tests and fuzzers.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn whole(table: &Table) -> Bytes {
-    codec::encode(&Sent::Whole(table), codec::BYTES_MAX)
+    codec::encode(&PublishedFrame::Whole(table), codec::BYTES_MAX)
         .unwrap_or_default()
         .into()
 }
@@ -169,9 +169,12 @@ pub(crate) fn whole(table: &Table) -> Bytes {
 /// The changes, likewise.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn news(delta: &TableDelta) -> Bytes {
-    codec::encode(&Sent::News(Box::new(delta.clone())), codec::BYTES_MAX)
-        .unwrap_or_default()
-        .into()
+    codec::encode(
+        &PublishedFrame::News(Box::new(delta.clone())),
+        codec::BYTES_MAX,
+    )
+    .unwrap_or_default()
+    .into()
 }
 
 /// Decodes what is sent to a client, and encodes it again.

@@ -13,8 +13,8 @@ pub enum AskedSubscribers {
         /// Their names.
         names: Vec<Vec<u8>>,
     },
-    /// How many subscribers get messages of these channels, by name or by pattern? Each with whether
-    /// it is a shard channel. Members of version 15 are not asked.
+    /// How many subscribers get messages of these channels, by name or by pattern? Each with
+    /// whether it is a shard channel. Members of version 15 are not asked.
     Receivers(Vec<(bool, Vec<u8>)>),
     /// Which names have subscribers? Members of version 15 are not asked.
     Names {

@@ -1,6 +1,6 @@
 //! Copies that do not acknowledge: which are slow, and which are silent.
 
-use super::traffic::{CALLS, Traffic, UNTOLD_PART};
+use super::traffic::{CALLS, PeerTraffic, UNTOLD_PART};
 use crate::mutant::{self, broken};
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
@@ -24,7 +24,7 @@ const LATE_SILENCE_MAX: Duration = Duration::from_secs(10);
 /// peer sends. While bytes flow, the copy is slow and not silent. Once nothing arrives in either
 /// direction, or less than `RATE_LEAST`, it is silent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wait {
+pub(crate) struct AckWait {
     /// When the wait began, or when the copy last acknowledged something.
     since: Time,
     /// What it was given. `None`: the missing entries are still in the log, or are about to be sent
@@ -54,7 +54,7 @@ pub(super) struct GivenBytes {
     pub(super) late: Duration,
 }
 
-impl Wait {
+impl AckWait {
     /// A wait for entries that it was not given yet.
     pub(crate) const fn for_room(since: Time) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Wait {
     pub(super) fn silence(
         &mut self,
         now: Time,
-        peer: Option<&Traffic>,
+        peer: Option<&PeerTraffic>,
         late: Duration,
     ) -> Duration {
         let silence = self.flows(now, peer);
@@ -99,7 +99,7 @@ impl Wait {
     }
 
     /// The same, however late threads are.
-    fn flows(&mut self, now: Time, peer: Option<&Traffic>) -> Duration {
+    fn flows(&mut self, now: Time, peer: Option<&PeerTraffic>) -> Duration {
         let Some(peer) = peer.filter(|_| !broken(&mutant::SLOW_IS_SILENT)) else {
             return now.since(self.since);
         };
@@ -147,25 +147,25 @@ pub(crate) struct AppendSent {
 
 impl AppendSent {
     /// From now on, the ack of the copy is awaited, if it is not already.
-    pub(crate) fn note(self, wait: &mut Option<Wait>, now: Time) {
+    pub(crate) fn note(self, wait: &mut Option<AckWait>, now: Time) {
         note_given(wait, self.given, now);
     }
 }
 
 /// A copy was given something: its ack is awaited from now on. An earlier wait is not changed.
-pub(super) fn note_given(wait: &mut Option<Wait>, given: GivenBytes, now: Time) {
+pub(super) fn note_given(wait: &mut Option<AckWait>, given: GivenBytes, now: Time) {
     match wait {
-        Some(Wait { given: Some(_), .. }) => {}
-        Some(wait @ Wait { again: true, .. }) => {
+        Some(AckWait { given: Some(_), .. }) => {}
+        Some(wait @ AckWait { again: true, .. }) => {
             wait.given = Some(given);
             wait.again = false;
             wait.late.get_or_insert(given.late);
         }
         _ => {
-            *wait = Some(Wait {
+            *wait = Some(AckWait {
                 given: Some(given),
                 late: Some(given.late),
-                ..Wait::for_room(now)
+                ..AckWait::for_room(now)
             })
         }
     }

@@ -28,7 +28,7 @@ pub(crate) const fn index(lane: Lane) -> usize {
 
 /// Bytes to a peer and from it since it connected.
 #[derive(Debug, Default)]
-pub(crate) struct Traffic {
+pub(crate) struct PeerTraffic {
     /// Bytes of whole frames received since it connected, and when the last ones came.
     pub(crate) received: Lanes,
     /// Bytes of frames that have arrived in part.
@@ -51,7 +51,7 @@ pub(crate) struct Traffic {
     pub(super) progressed: Time,
 }
 
-impl Traffic {
+impl PeerTraffic {
     /// If the peer reports arrived bytes, it is crowded when `ahead_max` of calls are on their way.
     pub(super) fn new(ahead_max: Option<u64>, repairing: bool, now: Time) -> Self {
         Self {

@@ -4,12 +4,17 @@ use memchr::memchr3;
 use mlua::{Error, Lua, Result, Table, Value};
 
 use super::{DEPTH_MAX, JsonConfig};
-use crate::budget::Budget;
+use crate::budget::ScriptBudget;
 use crate::number::from_prefix;
 use crate::raise;
 
 /// Decodes one value, which must be the whole text.
-pub(super) fn decode(lua: &Lua, budget: &Budget, config: JsonConfig, text: &[u8]) -> Result<Value> {
+pub(super) fn decode(
+    lua: &Lua,
+    budget: &ScriptBudget,
+    config: JsonConfig,
+    text: &[u8],
+) -> Result<Value> {
     if let [0, _, ..] | [_, 0, ..] = text {
         return Err(raise::message(
             lua,
@@ -28,13 +33,13 @@ pub(super) fn decode(lua: &Lua, budget: &Budget, config: JsonConfig, text: &[u8]
     let first = decoder.token();
     let value = decoder.value(first)?;
     match decoder.token() {
-        (_, Token::End) => Ok(value),
+        (_, JsonToken::End) => Ok(value),
         token => Err(decoder.expected("the end", &token)),
     }
 }
 
 #[derive(Debug)]
-enum Token {
+enum JsonToken {
     ObjectBegin,
     ObjectEnd,
     ArrayBegin,
@@ -49,32 +54,32 @@ enum Token {
     Error(&'static str),
 }
 
-impl Token {
+impl JsonToken {
     /// How errors name the token.
     fn name(&self) -> &'static str {
         match self {
-            Token::ObjectBegin => "T_OBJ_BEGIN",
-            Token::ObjectEnd => "T_OBJ_END",
-            Token::ArrayBegin => "T_ARR_BEGIN",
-            Token::ArrayEnd => "T_ARR_END",
-            Token::String(_) => "T_STRING",
-            Token::Number(_) => "T_NUMBER",
-            Token::Boolean(_) => "T_BOOLEAN",
-            Token::Null => "T_NULL",
-            Token::Colon => "T_COLON",
-            Token::Comma => "T_COMMA",
-            Token::End => "T_END",
-            Token::Error(name) => name,
+            JsonToken::ObjectBegin => "T_OBJ_BEGIN",
+            JsonToken::ObjectEnd => "T_OBJ_END",
+            JsonToken::ArrayBegin => "T_ARR_BEGIN",
+            JsonToken::ArrayEnd => "T_ARR_END",
+            JsonToken::String(_) => "T_STRING",
+            JsonToken::Number(_) => "T_NUMBER",
+            JsonToken::Boolean(_) => "T_BOOLEAN",
+            JsonToken::Null => "T_NULL",
+            JsonToken::Colon => "T_COLON",
+            JsonToken::Comma => "T_COMMA",
+            JsonToken::End => "T_END",
+            JsonToken::Error(name) => name,
         }
     }
 }
 
 /// Where a token begins, and the token. An error is where it was found.
-type Placed = (usize, Token);
+type PositionedToken = (usize, JsonToken);
 
 struct Decoder<'a> {
     lua: &'a Lua,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
     config: JsonConfig,
     text: &'a [u8],
     at: usize,
@@ -91,7 +96,7 @@ impl Decoder<'_> {
         self.text[self.at..].starts_with(word.as_bytes())
     }
 
-    fn expected(&self, what: &str, (at, token): &Placed) -> Error {
+    fn expected(&self, what: &str, (at, token): &PositionedToken) -> Error {
         let found = token.name();
         let character = at + 1;
         raise::message(
@@ -100,58 +105,58 @@ impl Decoder<'_> {
         )
     }
 
-    fn token(&mut self) -> Placed {
+    fn token(&mut self) -> PositionedToken {
         while matches!(self.byte(self.at), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }
         let begin = self.at;
         let token = match self.byte(begin) {
-            b'{' => Token::ObjectBegin,
-            b'}' => Token::ObjectEnd,
-            b'[' => Token::ArrayBegin,
-            b']' => Token::ArrayEnd,
-            b',' => Token::Comma,
-            b':' => Token::Colon,
-            0 => return (begin, Token::End),
+            b'{' => JsonToken::ObjectBegin,
+            b'}' => JsonToken::ObjectEnd,
+            b'[' => JsonToken::ArrayBegin,
+            b']' => JsonToken::ArrayEnd,
+            b',' => JsonToken::Comma,
+            b':' => JsonToken::Colon,
+            0 => return (begin, JsonToken::End),
             b'"' => {
                 return match self.string() {
-                    Ok(string) => (begin, Token::String(string)),
-                    Err(name) => (self.at, Token::Error(name)),
+                    Ok(string) => (begin, JsonToken::String(string)),
+                    Err(name) => (self.at, JsonToken::Error(name)),
                 };
             }
             b'-' | b'0'..=b'9' => {
                 if !self.config.decode_invalid_numbers && self.is_invalid_number() {
-                    return (begin, Token::Error("invalid number"));
+                    return (begin, JsonToken::Error("invalid number"));
                 }
                 return (begin, self.number());
             }
-            b't' if self.starts_with("true") => return self.word(4, Token::Boolean(true)),
-            b'f' if self.starts_with("false") => return self.word(5, Token::Boolean(false)),
-            b'n' if self.starts_with("null") => return self.word(4, Token::Null),
+            b't' if self.starts_with("true") => return self.word(4, JsonToken::Boolean(true)),
+            b'f' if self.starts_with("false") => return self.word(5, JsonToken::Boolean(false)),
+            b'n' if self.starts_with("null") => return self.word(4, JsonToken::Null),
             b'+' | b'i' | b'I' | b'n' | b'N'
                 if self.config.decode_invalid_numbers && self.is_invalid_number() =>
             {
                 return (begin, self.number());
             }
-            _ => return (begin, Token::Error("invalid token")),
+            _ => return (begin, JsonToken::Error("invalid token")),
         };
         self.at += 1;
         (begin, token)
     }
 
-    fn word(&mut self, length: usize, token: Token) -> Placed {
+    fn word(&mut self, length: usize, token: JsonToken) -> PositionedToken {
         let begin = self.at;
         self.at += length;
         (begin, token)
     }
 
-    fn number(&mut self) -> Token {
+    fn number(&mut self) -> JsonToken {
         match from_prefix(&self.text[self.at..]) {
             Some((number, length)) => {
                 self.at += length;
-                Token::Number(number)
+                JsonToken::Number(number)
             }
-            None => Token::Error("invalid number"),
+            None => JsonToken::Error("invalid number"),
         }
     }
 
@@ -239,15 +244,15 @@ impl Decoder<'_> {
         Some((((high & 0x3ff) << 10) | (low & 0x3ff)) + 0x1_0000)
     }
 
-    fn value(&mut self, token: Placed) -> Result<Value> {
+    fn value(&mut self, token: PositionedToken) -> Result<Value> {
         self.budget.charge(self.lua, 1)?;
         match token.1 {
-            Token::String(string) => Ok(Value::String(self.lua.create_string(string)?)),
-            Token::Number(number) => Ok(Value::Number(number)),
-            Token::Boolean(boolean) => Ok(Value::Boolean(boolean)),
-            Token::Null => Ok(Value::NULL),
-            Token::ObjectBegin => self.object(),
-            Token::ArrayBegin => self.array(),
+            JsonToken::String(string) => Ok(Value::String(self.lua.create_string(string)?)),
+            JsonToken::Number(number) => Ok(Value::Number(number)),
+            JsonToken::Boolean(boolean) => Ok(Value::Boolean(boolean)),
+            JsonToken::Null => Ok(Value::NULL),
+            JsonToken::ObjectBegin => self.object(),
+            JsonToken::ArrayBegin => self.array(),
             _ => Err(self.expected("value", &token)),
         }
     }
@@ -269,13 +274,13 @@ impl Decoder<'_> {
     fn object(&mut self) -> Result<Value> {
         let table = self.descend()?;
         let mut token = self.token();
-        if !matches!(token.1, Token::ObjectEnd) {
+        if !matches!(token.1, JsonToken::ObjectEnd) {
             loop {
-                let Token::String(key) = token.1 else {
+                let JsonToken::String(key) = token.1 else {
                     return Err(self.expected("object key string", &token));
                 };
                 let colon = self.token();
-                if !matches!(colon.1, Token::Colon) {
+                if !matches!(colon.1, JsonToken::Colon) {
                     return Err(self.expected("colon", &colon));
                 }
                 let first = self.token();
@@ -283,8 +288,8 @@ impl Decoder<'_> {
                 table.raw_set(self.lua.create_string(key)?, value)?;
                 token = self.token();
                 match token.1 {
-                    Token::ObjectEnd => break,
-                    Token::Comma => token = self.token(),
+                    JsonToken::ObjectEnd => break,
+                    JsonToken::Comma => token = self.token(),
                     _ => return Err(self.expected("comma or object end", &token)),
                 }
             }
@@ -296,14 +301,14 @@ impl Decoder<'_> {
     fn array(&mut self) -> Result<Value> {
         let table = self.descend()?;
         let mut token = self.token();
-        if !matches!(token.1, Token::ArrayEnd) {
+        if !matches!(token.1, JsonToken::ArrayEnd) {
             for index in 1.. {
                 let value = self.value(token)?;
                 table.raw_set(index, value)?;
                 token = self.token();
                 match token.1 {
-                    Token::ArrayEnd => break,
-                    Token::Comma => token = self.token(),
+                    JsonToken::ArrayEnd => break,
+                    JsonToken::Comma => token = self.token(),
                     _ => return Err(self.expected("comma or array end", &token)),
                 }
             }

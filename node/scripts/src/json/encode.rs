@@ -2,8 +2,8 @@
 
 use mlua::{Error, Lua, LuaString, Result, Table, Value};
 
-use super::{DEPTH_MAX, Invalid, JsonConfig};
-use crate::budget::Budget;
+use super::{DEPTH_MAX, JsonConfig, NonFinite};
+use crate::budget::ScriptBudget;
 use crate::number::to_text;
 use crate::raise::{self, number_of, type_name};
 
@@ -13,11 +13,11 @@ const PART_BYTES: usize = 4_096;
 /// Encodes a value. A table with the keys 1 to n is an array, every other one an object.
 pub(super) fn encode(
     lua: &Lua,
-    budget: &Budget,
+    budget: &ScriptBudget,
     config: JsonConfig,
     value: &Value,
 ) -> Result<LuaString> {
-    let mut encoder = Encoder {
+    let mut encoder = JsonEncoder {
         lua,
         budget,
         config,
@@ -28,15 +28,15 @@ pub(super) fn encode(
     lua.create_string(&encoder.out)
 }
 
-struct Encoder<'a> {
+struct JsonEncoder<'a> {
     lua: &'a Lua,
-    budget: &'a Budget,
+    budget: &'a ScriptBudget,
     config: JsonConfig,
     out: Vec<u8>,
     charged: usize,
 }
 
-impl Encoder<'_> {
+impl JsonEncoder<'_> {
     fn error(&self, value: &Value, reason: &str) -> Error {
         let name = type_name(value);
         raise::message(self.lua, format_args!("Cannot serialise {name}: {reason}"))
@@ -102,11 +102,11 @@ impl Encoder<'_> {
     fn number(&mut self, value: &Value) -> Result<()> {
         let number = number_of(value).unwrap_or(0.0);
         let text = match self.config.encode_invalid_numbers {
-            Invalid::Error if !number.is_finite() => {
+            NonFinite::Error if !number.is_finite() => {
                 return Err(self.error(value, "must not be NaN or Inf"));
             }
-            Invalid::Null if !number.is_finite() => "null".to_owned(),
-            Invalid::Encode if number.is_nan() => "nan".to_owned(),
+            NonFinite::Null if !number.is_finite() => "null".to_owned(),
+            NonFinite::Encode if number.is_nan() => "nan".to_owned(),
             _ => to_text(number, self.config.precision as usize),
         };
         self.out.extend_from_slice(text.as_bytes());

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Once;
 
 use bytes::Bytes;
-use doyen_scripts::{Commands, Interpreter, Limits, Protocol, Reply, Script, errors};
+use doyen_scripts::{
+    Commands, Interpreter, Script, ScriptLimits, ScriptProtocol, ScriptReply, errors,
+};
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NO_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -25,12 +27,12 @@ pub(crate) struct Store {
     pub(crate) restarts: usize,
 }
 
-fn error(text: &str) -> Reply {
-    Reply::Error(text.to_owned().into())
+fn error(text: &str) -> ScriptReply {
+    ScriptReply::Error(text.to_owned().into())
 }
 
 impl Store {
-    fn string(&self, key: &Bytes) -> Result<Option<Bytes>, Reply> {
+    fn string(&self, key: &Bytes) -> Result<Option<Bytes>, ScriptReply> {
         match self.keys.get(key) {
             None => Ok(None),
             Some(Stored::String(value)) => Ok(Some(value.clone())),
@@ -38,17 +40,21 @@ impl Store {
         }
     }
 
-    fn increment(&mut self, key: &Bytes, by: i64) -> Result<Reply, Reply> {
+    fn increment(&mut self, key: &Bytes, by: i64) -> Result<ScriptReply, ScriptReply> {
         let value = self.string(key)?.unwrap_or_else(|| Bytes::from("0"));
         let sum = integer(&value)?
             .checked_add(by)
             .ok_or_else(|| error("ERR increment or decrement would overflow"))?;
         self.keys
             .insert(key.clone(), Stored::String(Bytes::from(sum.to_string())));
-        Ok(Reply::Int(sum))
+        Ok(ScriptReply::Int(sum))
     }
 
-    fn run(&mut self, args: &[Bytes], protocol: Protocol) -> Result<Reply, Reply> {
+    fn run(
+        &mut self,
+        args: &[Bytes],
+        protocol: ScriptProtocol,
+    ) -> Result<ScriptReply, ScriptReply> {
         let name = String::from_utf8_lossy(&args[0]).to_ascii_lowercase();
         let (least, most) = match name.as_str() {
             "get" | "incr" | "hgetall" | "type" | "echo" => (2, 2),
@@ -64,37 +70,37 @@ impl Store {
         if args.len() < least || args.len() > most {
             return Err(error(errors::WRONG_ARITY));
         }
-        let bulk = |value: Option<Bytes>| value.map_or(Reply::Nil, Reply::Bulk);
+        let bulk = |value: Option<Bytes>| value.map_or(ScriptReply::Nil, ScriptReply::Bulk);
         Ok(match name.as_str() {
             "get" => bulk(self.string(&args[1])?),
             "set" => {
                 self.keys
                     .insert(args[1].clone(), Stored::String(args[2].clone()));
-                Reply::ok()
+                ScriptReply::ok()
             }
             "incr" => return self.increment(&args[1], 1),
             "incrby" => return self.increment(&args[1], integer(&args[2])?),
             "expire" => {
                 integer(&args[2])?;
-                Reply::Int(i64::from(self.keys.contains_key(&args[1])))
+                ScriptReply::Int(i64::from(self.keys.contains_key(&args[1])))
             }
             "del" => {
                 let removed = args[1..]
                     .iter()
                     .filter(|key| self.keys.remove(*key).is_some());
-                Reply::Int(removed.count() as i64)
+                ScriptReply::Int(removed.count() as i64)
             }
             "exists" => {
                 let found = args[1..].iter().filter(|key| self.keys.contains_key(*key));
-                Reply::Int(found.count() as i64)
+                ScriptReply::Int(found.count() as i64)
             }
-            "mget" => Reply::Array(
+            "mget" => ScriptReply::Array(
                 args[1..]
                     .iter()
                     .map(|key| bulk(self.string(key).unwrap_or(None)))
                     .collect(),
             ),
-            "type" => Reply::Status(
+            "type" => ScriptReply::Status(
                 match self.keys.get(&args[1]) {
                     None => "none",
                     Some(Stored::String(_)) => "string",
@@ -116,7 +122,7 @@ impl Store {
                 let new = pairs
                     .filter(|pair| hash.insert(pair[0].clone(), pair[1].clone()).is_none())
                     .count();
-                Reply::Int(new as i64)
+                ScriptReply::Int(new as i64)
             }
             "hget" | "hgetall" => {
                 let empty = BTreeMap::new();
@@ -129,11 +135,17 @@ impl Store {
                     return Ok(bulk(hash.get(&args[2]).cloned()));
                 }
                 let pairs = hash.iter();
-                let pairs = pairs
-                    .map(|(key, value)| (Reply::Bulk(key.clone()), Reply::Bulk(value.clone())));
+                let pairs = pairs.map(|(key, value)| {
+                    (
+                        ScriptReply::Bulk(key.clone()),
+                        ScriptReply::Bulk(value.clone()),
+                    )
+                });
                 match protocol {
-                    Protocol::Resp2 => Reply::Array(pairs.flat_map(|(k, v)| [k, v]).collect()),
-                    Protocol::Resp3 => Reply::Map(pairs.collect()),
+                    ScriptProtocol::Resp2 => {
+                        ScriptReply::Array(pairs.flat_map(|(k, v)| [k, v]).collect())
+                    }
+                    ScriptProtocol::Resp3 => ScriptReply::Map(pairs.collect()),
                 }
             }
             "rpush" => {
@@ -142,7 +154,7 @@ impl Store {
                     return Err(error(WRONG_TYPE));
                 };
                 list.extend_from_slice(&args[2..]);
-                Reply::Int(list.len() as i64)
+                ScriptReply::Int(list.len() as i64)
             }
             "lrange" => {
                 let (from, to) = (integer(&args[2])?, integer(&args[3])?);
@@ -157,23 +169,23 @@ impl Store {
                     .iter()
                     .enumerate()
                     .filter(|(at, _)| (place(from)..=place(to)).contains(&(*at as i64)));
-                Reply::Array(
+                ScriptReply::Array(
                     elements
-                        .map(|(_, value)| Reply::Bulk(value.clone()))
+                        .map(|(_, value)| ScriptReply::Bulk(value.clone()))
                         .collect(),
                 )
             }
-            "echo" => Reply::Bulk(args[1].clone()),
+            "echo" => ScriptReply::Bulk(args[1].clone()),
             "ping" => match args.get(1) {
-                Some(text) => Reply::Bulk(text.clone()),
-                None => Reply::Status("PONG".into()),
+                Some(text) => ScriptReply::Bulk(text.clone()),
+                None => ScriptReply::Status("PONG".into()),
             },
             _ => return Err(error(errors::UNKNOWN_COMMAND)),
         })
     }
 }
 
-fn integer(text: &[u8]) -> Result<i64, Reply> {
+fn integer(text: &[u8]) -> Result<i64, ScriptReply> {
     std::str::from_utf8(text)
         .ok()
         .and_then(|text| text.parse().ok())
@@ -181,7 +193,7 @@ fn integer(text: &[u8]) -> Result<i64, Reply> {
 }
 
 impl Commands for Store {
-    fn call(&mut self, args: Vec<Bytes>, protocol: Protocol) -> Reply {
+    fn call(&mut self, args: Vec<Bytes>, protocol: ScriptProtocol) -> ScriptReply {
         self.calls += 1;
         self.run(&args, protocol).unwrap_or_else(|error| error)
     }
@@ -218,12 +230,12 @@ pub(crate) fn run_with(
     interpreter: &mut Interpreter,
     body: &str,
     args: &[&str],
-    limits: &Limits,
-) -> Reply {
+    limits: &ScriptLimits,
+) -> ScriptReply {
     end_at_panics();
     let script = match Script::parse(body.as_bytes().to_vec()) {
         Ok(script) => script,
-        Err(text) => return Reply::Error(text.into()),
+        Err(text) => return ScriptReply::Error(text.into()),
     };
     let keys = [Bytes::from("k1"), Bytes::from("k2")];
     let args: Vec<_> = args
@@ -237,20 +249,20 @@ pub(crate) fn run_with(
 }
 
 /// Runs a script in an interpreter of its own.
-pub(crate) fn run(body: &str) -> Reply {
+pub(crate) fn run(body: &str) -> ScriptReply {
     run_with(
         &mut Interpreter::new(),
         body,
         &["a1", "2"],
-        &Limits::default(),
+        &ScriptLimits::default(),
     )
 }
 
 /// What a script returns as a bulk string, or its error.
 pub(crate) fn text(body: &str) -> String {
     match run(body) {
-        Reply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Reply::Error(text) => String::from_utf8_lossy(&text).into_owned(),
+        ScriptReply::Bulk(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        ScriptReply::Error(text) => String::from_utf8_lossy(&text).into_owned(),
         reply => format!("{reply:?}"),
     }
 }

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use crate::common::run_with;
-use doyen_scripts::{Interpreter, Limits, Reply};
+use doyen_scripts::{Interpreter, ScriptLimits, ScriptReply};
 
-const LIMITS: Limits = Limits {
+const LIMITS: ScriptLimits = ScriptLimits {
     instructions: 20_000_000,
     memory_bytes: 16 << 20,
     reply_bytes: 1 << 20,
@@ -31,8 +31,8 @@ fn check(interpreter: &mut Interpreter, after: &str) {
         math.randomseed(0)
         return {redis.call('ECHO', #KEYS), math.random(100)}";
     let reply = run_with(interpreter, body, &[], &LIMITS);
-    let expected = vec![Reply::bulk("2"), Reply::Int(18)];
-    assert_eq!(reply, Reply::Array(expected), "after {after}");
+    let expected = vec![ScriptReply::bulk("2"), ScriptReply::Int(18)];
+    assert_eq!(reply, ScriptReply::Array(expected), "after {after}");
 }
 
 /// Names of all functions that a script sees, such as `string.rep`.
@@ -49,11 +49,11 @@ fn functions(interpreter: &mut Interpreter) -> Vec<String> {
         end
         table.sort(names)
         return names";
-    let Reply::Array(names) = run_with(interpreter, body, &[], &LIMITS) else {
+    let ScriptReply::Array(names) = run_with(interpreter, body, &[], &LIMITS) else {
         panic!("no names");
     };
     let names = names.into_iter().map(|name| match name {
-        Reply::Bulk(name) => String::from_utf8(name.to_vec()).unwrap(),
+        ScriptReply::Bulk(name) => String::from_utf8(name.to_vec()).unwrap(),
         other => panic!("{other:?}"),
     });
     names.collect()
@@ -91,7 +91,10 @@ fn as_many_arguments_as_mlua_can_take_break_no_function() {
                 return many"
             );
             let reply = run_with(&mut interpreter, &body, &[], &LIMITS);
-            assert!(matches!(reply, Reply::Int(7001..7900)), "{name}: {reply:?}");
+            assert!(
+                matches!(reply, ScriptReply::Int(7001..7900)),
+                "{name}: {reply:?}"
+            );
             check(&mut interpreter, &body);
         }
     });
@@ -162,7 +165,7 @@ fn memory_may_end_at_any_allocation() {
                     ),
                 };
                 for memory_bytes in (0..).step_by(step) {
-                    let limits = Limits {
+                    let limits = ScriptLimits {
                         memory_bytes,
                         ..LIMITS
                     };
@@ -170,7 +173,7 @@ fn memory_may_end_at_any_allocation() {
                     check(&mut interpreter, &body);
                     match reply {
                         _ if memory_bytes > 32 << 10 => break,
-                        Reply::Error(_) => ends += 1,
+                        ScriptReply::Error(_) => ends += 1,
                         _ if !caught => break,
                         _ => {}
                     }
@@ -232,11 +235,17 @@ fn no_depth_of_calls_overflows_the_stack_of_a_thread() {
                 return {{depth, lasts}}"
             );
             let reply = run_with(&mut interpreter, &body, &[], &LIMITS);
-            let Reply::Array(counts) = reply else {
+            let ScriptReply::Array(counts) = reply else {
                 panic!("{deep}: {reply:?}");
             };
-            assert!(matches!(counts[0], Reply::Int(40..)), "{deep}: {counts:?}");
-            assert!(matches!(counts[1], Reply::Int(1..)), "{deep}: {counts:?}");
+            assert!(
+                matches!(counts[0], ScriptReply::Int(40..)),
+                "{deep}: {counts:?}"
+            );
+            assert!(
+                matches!(counts[1], ScriptReply::Int(1..)),
+                "{deep}: {counts:?}"
+            );
             check(&mut interpreter, &body);
         }
     });

@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 
 use crate::common::run_with;
-use doyen_scripts::{Interpreter, Limits, Reply};
+use doyen_scripts::{Interpreter, ScriptLimits, ScriptReply};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const LIMITS: Limits = Limits {
+const LIMITS: ScriptLimits = ScriptLimits {
     instructions: 200_000,
     memory_bytes: 4 << 20,
     reply_bytes: 1 << 20,
@@ -230,7 +230,7 @@ proptest! {
         INTERPRETER.with_borrow_mut(|interpreter| {
             run_with(interpreter, &body, &["a", "1"], &LIMITS);
             let after = run_with(interpreter, "math.randomseed(0) return {redis.call('ECHO', #KEYS), math.random(100)}", &[], &LIMITS);
-            assert_eq!(after, Reply::Array(vec![Reply::bulk("2"), Reply::Int(18)]), "{body}");
+            assert_eq!(after, ScriptReply::Array(vec![ScriptReply::bulk("2"), ScriptReply::Int(18)]), "{body}");
         });
     }
 
@@ -254,7 +254,7 @@ proptest! {
         );
         INTERPRETER.with_borrow_mut(|interpreter| {
             let reply = run_with(interpreter, &body, &[], &LIMITS);
-            assert!(matches!(reply, Reply::Int(1) | Reply::Error(_)), "{reply:?}");
+            assert!(matches!(reply, ScriptReply::Int(1) | ScriptReply::Error(_)), "{reply:?}");
         });
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::common::{Store, run, run_with};
 use bytes::Bytes;
-use doyen_scripts::{Failure, Interpreter, Limits, Reply, Script};
+use doyen_scripts::{Interpreter, Script, ScriptFailure, ScriptLimits, ScriptReply};
 
-const LIMITS: Limits = Limits {
+const LIMITS: ScriptLimits = ScriptLimits {
     instructions: 2_000_000,
     memory_bytes: 8 << 20,
     reply_bytes: 1 << 20,
@@ -20,7 +20,7 @@ fn clock() -> Duration {
 }
 
 /// Runs a script, and checks that the interpreter works afterwards.
-fn fail_in(interpreter: &mut Interpreter, body: &str, limits: &Limits) -> Failure {
+fn fail_in(interpreter: &mut Interpreter, body: &str, limits: &ScriptLimits) -> ScriptFailure {
     let script = Script::parse(body.to_owned()).unwrap();
     let mut store = Store::default();
     let ended = interpreter.run(&script, &[], &[], &mut store, limits);
@@ -30,13 +30,13 @@ fn fail_in(interpreter: &mut Interpreter, body: &str, limits: &Limits) -> Failur
         &[],
         limits,
     );
-    assert_eq!(after, Reply::bulk("still here"), "after {body}");
+    assert_eq!(after, ScriptReply::bulk("still here"), "after {body}");
     ended.expect_err(body)
 }
 
 fn fail(body: &str) -> String {
     match fail_in(&mut Interpreter::new(), body, &LIMITS) {
-        Failure::Stopped(text) => text,
+        ScriptFailure::Stopped(text) => text,
         failure => panic!("{body}: {failure}"),
     }
 }
@@ -174,8 +174,11 @@ fn arguments_of_a_command_are_bounded() {
 fn a_script_may_catch_that_its_memory_is_full() {
     let body = "local ok, e = pcall(string.rep, 'x', 2^31) return {tostring(ok), e}";
     let reply = run_with(&mut Interpreter::new(), body, &[], &LIMITS);
-    let wanted = vec![Reply::bulk("false"), Reply::bulk("not enough memory")];
-    assert_eq!(reply, Reply::Array(wanted));
+    let wanted = vec![
+        ScriptReply::bulk("false"),
+        ScriptReply::bulk("not enough memory"),
+    ];
+    assert_eq!(reply, ScriptReply::Array(wanted));
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn garbage_of_earlier_scripts_is_not_counted() {
     for _ in 0..50 {
         assert_eq!(
             run_with(&mut interpreter, body, &[], &LIMITS),
-            Reply::Int(50)
+            ScriptReply::Int(50)
         );
     }
     assert!(
@@ -201,7 +204,7 @@ fn garbage_of_the_same_script_is_collected() {
         "local n = 0 for i = 1, 2000 do n = n + #(string.rep('x', 1e4) .. i) end return n > 0";
     assert_eq!(
         run_with(&mut Interpreter::new(), body, &[], &LIMITS),
-        Reply::Int(1)
+        ScriptReply::Int(1)
     );
 }
 
@@ -257,14 +260,14 @@ fn a_reply_is_bounded_in_size_and_depth() {
         deep
     );
     let nested = run("local t = 1 for i = 1, 128 do t = {t} end return t");
-    assert!(matches!(nested, Reply::Array(_)), "{nested:?}");
+    assert!(matches!(nested, ScriptReply::Array(_)), "{nested:?}");
 }
 
 /// The time to compile is that of each time: a script that grew after it had been passed was
 /// refused as one that takes long to compile.
 #[test]
 fn a_script_that_grows_late_is_compiled_again() {
-    let limits = Limits {
+    let limits = ScriptLimits {
         instructions: u64::MAX,
         time: Duration::from_secs(60),
         memory_bytes: 16 << 20,
@@ -275,12 +278,12 @@ fn a_script_that_grows_late_is_compiled_again() {
     let mut interpreter = Interpreter::with_clock(clock);
     let mut store = Store::default();
     let ended = interpreter.run(&script, &[], &[], &mut store, &limits);
-    assert_eq!(ended, Ok(Reply::Int(4_000_000)));
+    assert_eq!(ended, Ok(ScriptReply::Int(4_000_000)));
 }
 
 #[test]
 fn a_clock_bounds_the_time() {
-    let limits = Limits {
+    let limits = ScriptLimits {
         instructions: u64::MAX,
         time: Duration::from_millis(50),
         memory_bytes: 16 << 20,
@@ -298,7 +301,7 @@ fn a_clock_bounds_the_time() {
         let failure = fail_in(&mut Interpreter::with_clock(clock), body, &limits);
         assert_eq!(
             failure,
-            Failure::Stopped(
+            ScriptFailure::Stopped(
                 "ERR the script ran too long: at most 50 ms; nothing was changed; give it less to do at once".to_owned()
             ),
             "{body}"
@@ -316,17 +319,17 @@ fn no_command_runs_after_the_end() {
     )
     .unwrap();
     let mut store = Store::default();
-    let limits = Limits {
+    let limits = ScriptLimits {
         instructions: 10_000,
         ..LIMITS
     };
     let ended = Interpreter::new().run(&script, &[], &[], &mut store, &limits);
-    assert!(matches!(ended, Err(Failure::Stopped(_))), "{ended:?}");
+    assert!(matches!(ended, Err(ScriptFailure::Stopped(_))), "{ended:?}");
     // A command costs 50.
     assert!((10..=200).contains(&store.calls), "{}", store.calls);
     let key = [Bytes::from("EXISTS"), Bytes::from("k")];
     let found = doyen_scripts::Commands::call(&mut store, key.to_vec(), Default::default());
-    assert_eq!(found, Reply::Int(0));
+    assert_eq!(found, ScriptReply::Int(0));
 }
 
 /// A table of 30 elements with a length of 2^29. Elements are set from the last to the first, so
@@ -362,7 +365,7 @@ fn unpack_with_bounds_that_overflow_is_an_error() {
     ] {
         let body = format!("return table.concat({{{call}}}, ',')");
         let reply = run_with(&mut Interpreter::new(), &body, &[], &LIMITS);
-        assert_eq!(reply, Reply::bulk(results), "{call}");
+        assert_eq!(reply, ScriptReply::bulk(results), "{call}");
     }
 }
 
@@ -380,10 +383,14 @@ fn a_handler_that_fails_does_not_fill_the_stack() {
         ] {
             let body = format!("return {{xpcall(function() {call} end, function() {call} end)}}");
             let reply = run_with(&mut Interpreter::new(), &body, &[], &LIMITS);
-            let Reply::Array(results) = reply else {
+            let ScriptReply::Array(results) = reply else {
                 panic!("{call}: {reply:?}");
             };
-            assert_eq!(results[1], Reply::bulk("error in error handling"), "{call}");
+            assert_eq!(
+                results[1],
+                ScriptReply::bulk("error in error handling"),
+                "{call}"
+            );
         }
     };
     let thread = std::thread::Builder::new().stack_size(1 << 20).spawn(run);
@@ -400,8 +407,8 @@ fn a_handler_that_fails_is_called_with_its_own_error() {
         end)
         return {tostring(ok), e}";
     let reply = run_with(&mut Interpreter::new(), body, &[], &LIMITS);
-    let expected = vec![Reply::bulk("false"), Reply::bulk("a1234")];
-    assert_eq!(reply, Reply::Array(expected));
+    let expected = vec![ScriptReply::bulk("false"), ScriptReply::bulk("a1234")];
+    assert_eq!(reply, ScriptReply::Array(expected));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::run_with;
-use doyen_scripts::{Interpreter, Limits, Reply};
+use doyen_scripts::{Interpreter, ScriptLimits, ScriptReply};
 
 /// One script a line. `␤` is a line break.
 const SCRIPTS: [&str; 4] = [
@@ -71,7 +71,7 @@ impl Server {
         Some(server)
     }
 
-    fn call(&mut self, args: &[&str]) -> Reply {
+    fn call(&mut self, args: &[&str]) -> ScriptReply {
         let mut out = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
             out.extend_from_slice(format!("${}\r\n{arg}\r\n", arg.len()).as_bytes());
@@ -80,38 +80,38 @@ impl Server {
         self.read()
     }
 
-    fn read(&mut self) -> Reply {
+    fn read(&mut self) -> ScriptReply {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line).unwrap();
         let bytes = line.strip_suffix(b"\r\n").expect("a whole line").to_vec();
         let line = String::from_utf8_lossy(&bytes).into_owned();
         let (kind, rest) = line.split_at(1);
-        let many = |server: &mut Server, count: usize| -> Vec<Reply> {
+        let many = |server: &mut Server, count: usize| -> Vec<ScriptReply> {
             (0..count).map(|_| server.read()).collect()
         };
         match kind {
-            "+" => Reply::Status(bytes[1..].to_vec().into()),
-            "-" => Reply::Error(bytes[1..].to_vec().into()),
-            ":" => Reply::Int(rest.parse().unwrap()),
-            "_" => Reply::Nil,
-            "#" => Reply::Bool(rest == "t"),
-            "," => Reply::Double(rest.parse().unwrap()),
-            "(" => Reply::BigNumber(rest.to_owned()),
-            "*" => Reply::Array(many(self, rest.parse().unwrap())),
-            "~" => Reply::Set(many(self, rest.parse().unwrap())),
+            "+" => ScriptReply::Status(bytes[1..].to_vec().into()),
+            "-" => ScriptReply::Error(bytes[1..].to_vec().into()),
+            ":" => ScriptReply::Int(rest.parse().unwrap()),
+            "_" => ScriptReply::Nil,
+            "#" => ScriptReply::Bool(rest == "t"),
+            "," => ScriptReply::Double(rest.parse().unwrap()),
+            "(" => ScriptReply::BigNumber(rest.to_owned()),
+            "*" => ScriptReply::Array(many(self, rest.parse().unwrap())),
+            "~" => ScriptReply::Set(many(self, rest.parse().unwrap())),
             "%" => {
                 let count: usize = rest.parse().unwrap();
-                Reply::Map((0..count).map(|_| (self.read(), self.read())).collect())
+                ScriptReply::Map((0..count).map(|_| (self.read(), self.read())).collect())
             }
             "$" | "=" => {
                 let mut bytes = vec![0; rest.parse::<usize>().unwrap() + 2];
                 self.stream.read_exact(&mut bytes).unwrap();
                 bytes.truncate(bytes.len() - 2);
                 if kind == "$" {
-                    return Reply::Bulk(bytes.into());
+                    return ScriptReply::Bulk(bytes.into());
                 }
                 let format = String::from_utf8_lossy(&bytes[..3]).into_owned();
-                Reply::Verbatim {
+                ScriptReply::Verbatim {
                     format,
                     text: bytes.split_off(4).into(),
                 }
@@ -155,7 +155,7 @@ fn scripts_answer_as_in_redis() {
         server.call(&["FLUSHALL"]);
         let theirs = server.call(&["EVAL", body, "2", "k1", "k2", "a1", "2", "3.5", "", "x y"]);
         let args = ["a1", "2", "3.5", "", "x y"];
-        let ours = run_with(&mut interpreter, body, &args, &Limits::default());
+        let ours = run_with(&mut interpreter, body, &args, &ScriptLimits::default());
         compared += 1;
         // No number is equal to itself if it is none.
         if format!("{ours:?}") != format!("{theirs:?}") {

@@ -1,13 +1,15 @@
 //! What a script can reach, and what it can leave behind: nothing.
 
 use crate::common::{run, run_with, text};
-use doyen_scripts::{Failure, Interpreter, Limits, Protocol, Reply, Script};
+use doyen_scripts::{
+    Interpreter, Script, ScriptFailure, ScriptLimits, ScriptProtocol, ScriptReply,
+};
 
 /// Runs one script after another in the same interpreter, and returns what the last one answers.
-fn after(first: &str, second: &str) -> Reply {
+fn after(first: &str, second: &str) -> ScriptReply {
     let mut interpreter = Interpreter::new();
-    run_with(&mut interpreter, first, &[], &Limits::default());
-    run_with(&mut interpreter, second, &[], &Limits::default())
+    run_with(&mut interpreter, first, &[], &ScriptLimits::default());
+    run_with(&mut interpreter, second, &[], &ScriptLimits::default())
 }
 
 #[test]
@@ -16,73 +18,81 @@ fn nothing_of_a_run_is_left_for_the_next_one() {
         (
             "math.randomseed(7) math.random()",
             "return math.random(1000)",
-            Reply::Int(397),
+            ScriptReply::Int(397),
         ),
         (
             "redis.setresp(3)",
             "return redis.call('GET', 'k') == false",
-            Reply::Int(1),
+            ScriptReply::Int(1),
         ),
-        ("redis.setresp(3)", "return true", Reply::Int(1)),
+        ("redis.setresp(3)", "return true", ScriptReply::Int(1)),
         (
             "cjson.encode_max_depth(1)",
             "return cjson.encode({{1}})",
-            Reply::bulk("[[1]]"),
+            ScriptReply::bulk("[[1]]"),
         ),
         (
             "cjson.encode_number_precision(1)",
             "return cjson.encode(1.25)",
-            Reply::bulk("1.25"),
+            ScriptReply::bulk("1.25"),
         ),
         (
             "cjson.encode_invalid_numbers(true)",
             "return (pcall(cjson.encode, 1/0))",
-            Reply::Nil,
+            ScriptReply::Nil,
         ),
-        ("KEYS.x = 1", "return KEYS.x", Reply::Nil),
+        ("KEYS.x = 1", "return KEYS.x", ScriptReply::Nil),
         (
             "pcall(rawset, _G, 'x', 1)",
             "return rawget(_G, 'x')",
-            Reply::Nil,
+            ScriptReply::Nil,
         ),
-        ("table.insert(_G, 5)", "return rawget(_G, 1)", Reply::Nil),
-        ("table.insert(string, 5)", "return string[1]", Reply::Nil),
+        (
+            "table.insert(_G, 5)",
+            "return rawget(_G, 1)",
+            ScriptReply::Nil,
+        ),
+        (
+            "table.insert(string, 5)",
+            "return string[1]",
+            ScriptReply::Nil,
+        ),
         (
             "table.insert(getmetatable(''), 5)",
             "return getmetatable('')[1]",
-            Reply::Nil,
+            ScriptReply::Nil,
         ),
         (
             "for k, v in pairs(string) do v = 1 end",
             "return type(string.len)",
-            Reply::bulk("function"),
+            ScriptReply::bulk("function"),
         ),
         (
             "local s = {} for k in pairs(_G) do s[k] = 1 end s.redis = nil",
             "return type(redis)",
-            Reply::bulk("table"),
+            ScriptReply::bulk("table"),
         ),
         (
             "local copy = nil for k, v in pairs(redis) do copy = v end",
             "return redis.call('ECHO', 'x')",
-            Reply::bulk("x"),
+            ScriptReply::bulk("x"),
         ),
         (
             "getmetatable(_G)",
             "return type(redis.call)",
-            Reply::bulk("function"),
+            ScriptReply::bulk("function"),
         ),
         (
             "collectgarbage('stop') collectgarbage('setpause', 1e6)",
             "return 1",
-            Reply::Int(1),
+            ScriptReply::Int(1),
         ),
         (
             "while true do end",
             "return math.random(1000)",
-            Reply::Int(397),
+            ScriptReply::Int(397),
         ),
-        ("error('x')", "return 1", Reply::Int(1)),
+        ("error('x')", "return 1", ScriptReply::Int(1)),
     ] {
         assert_eq!(after(first, second), reply, "{first} / {second}");
     }
@@ -91,30 +101,33 @@ fn nothing_of_a_run_is_left_for_the_next_one() {
 #[test]
 fn random_numbers_go_on_from_run_to_run() {
     let mut interpreter = Interpreter::new();
-    let mut number = |body: &str| run_with(&mut interpreter, body, &[], &Limits::default());
+    let mut number = |body: &str| run_with(&mut interpreter, body, &[], &ScriptLimits::default());
     // Those of redis-server 7.0.15 after its start.
     let first = number("return {math.random(1000), math.random(1000)}");
-    assert_eq!(first, Reply::Array(vec![Reply::Int(397), Reply::Int(841)]));
-    assert_eq!(number("return math.random(1000)"), Reply::Int(354));
+    assert_eq!(
+        first,
+        ScriptReply::Array(vec![ScriptReply::Int(397), ScriptReply::Int(841)])
+    );
+    assert_eq!(number("return math.random(1000)"), ScriptReply::Int(354));
     // A seed counts in its own run.
     for _ in 0..2 {
         assert_eq!(
             number("math.randomseed(0) return math.random(1000)"),
-            Reply::Int(171)
+            ScriptReply::Int(171)
         );
     }
-    assert!(matches!(number("retrun 1"), Reply::Error(_)));
-    assert_eq!(number("return math.random(1000)"), Reply::Int(447));
-    assert!(matches!(number("while true do end"), Reply::Error(_)));
-    assert_eq!(number("return math.random(1000)"), Reply::Int(319));
+    assert!(matches!(number("retrun 1"), ScriptReply::Error(_)));
+    assert_eq!(number("return math.random(1000)"), ScriptReply::Int(447));
+    assert!(matches!(number("while true do end"), ScriptReply::Error(_)));
+    assert_eq!(number("return math.random(1000)"), ScriptReply::Int(319));
     interpreter.seed(7);
     let other = run_with(
         &mut interpreter,
         "return math.random(1000)",
         &[],
-        &Limits::default(),
+        &ScriptLimits::default(),
     );
-    assert_ne!(other, Reply::Int(397));
+    assert_ne!(other, ScriptReply::Int(397));
 }
 
 #[test]
@@ -122,8 +135,8 @@ fn what_a_script_sees_of_a_library_cannot_change_it() {
     let body = "local _, copy = pairs(string) copy.len = nil \
                 local _, globals = pairs(_G) globals.type = nil \
                 return {type(string.len), type(_G.type)}";
-    let wanted = vec![Reply::bulk("function"), Reply::bulk("function")];
-    assert_eq!(run(body), Reply::Array(wanted));
+    let wanted = vec![ScriptReply::bulk("function"), ScriptReply::bulk("function")];
+    assert_eq!(run(body), ScriptReply::Array(wanted));
     for body in [
         "string.len = 1",
         "rawset(string, 'len', 1)",
@@ -158,15 +171,15 @@ fn functions_that_reach_outside_do_not_exist() {
     }
     assert_eq!(
         run("return {os.execute, os.exit, os.getenv}"),
-        Reply::Array(vec![])
+        ScriptReply::Array(vec![])
     );
-    assert_eq!(run("return type(os.clock())"), Reply::bulk("number"));
+    assert_eq!(run("return type(os.clock())"), ScriptReply::bulk("number"));
 }
 
 #[test]
 fn bytecode_is_not_loaded() {
     let body = "return {loadstring(string.dump(function() return 1 end))}";
-    let Reply::Array(parts) = run(body) else {
+    let ScriptReply::Array(parts) = run(body) else {
         panic!()
     };
     assert!(parts.is_empty(), "nil comes first: {parts:?}");
@@ -192,7 +205,7 @@ fn no_script_sees_an_error_of_rust() {
         "return type(select(2, pcall(string.gsub, 'a', 'a', function() string.rep() end)))",
         "return type(select(2, pcall(string.gsub, 'a', 'a', string.rep)))",
     ] {
-        assert_eq!(run(body), Reply::bulk("string"), "{body}");
+        assert_eq!(run(body), ScriptReply::bulk("string"), "{body}");
     }
 }
 
@@ -221,18 +234,26 @@ fn a_script_with_many_arguments_and_results_ends() {
 
 #[test]
 fn a_name_of_valkey_leads_to_the_same_functions() {
-    assert_eq!(run("return server.call('ECHO', 'x')"), Reply::bulk("x"));
-    assert_eq!(run("return server.sha1hex == redis.sha1hex"), Reply::Int(1));
+    assert_eq!(
+        run("return server.call('ECHO', 'x')"),
+        ScriptReply::bulk("x")
+    );
+    assert_eq!(
+        run("return server.sha1hex == redis.sha1hex"),
+        ScriptReply::Int(1)
+    );
 }
 
 #[test]
 fn a_command_gets_the_version_of_resp_that_the_script_asked_for() {
     struct Versions;
     impl doyen_scripts::Commands for Versions {
-        fn call(&mut self, _: Vec<bytes::Bytes>, protocol: Protocol) -> Reply {
+        fn call(&mut self, _: Vec<bytes::Bytes>, protocol: ScriptProtocol) -> ScriptReply {
             match protocol {
-                Protocol::Resp2 => Reply::Int(2),
-                Protocol::Resp3 => Reply::Set(vec![Reply::Double(1.5), Reply::Bool(true)]),
+                ScriptProtocol::Resp2 => ScriptReply::Int(2),
+                ScriptProtocol::Resp3 => {
+                    ScriptReply::Set(vec![ScriptReply::Double(1.5), ScriptReply::Bool(true)])
+                }
             }
         }
 
@@ -245,13 +266,13 @@ fn a_command_gets_the_version_of_resp_that_the_script_asked_for() {
     let body = "local a = redis.call('x') redis.setresp(3) return {a, redis.call('x')}";
     let script = Script::parse(body).unwrap();
     let reply = Interpreter::new()
-        .run(&script, &[], &[], &mut Versions, &Limits::default())
+        .run(&script, &[], &[], &mut Versions, &ScriptLimits::default())
         .unwrap();
-    let Reply::Array(parts) = reply else {
+    let ScriptReply::Array(parts) = reply else {
         panic!("{reply:?}")
     };
-    assert_eq!(parts[0], Reply::Int(2));
-    let Reply::Set(members) = &parts[1] else {
+    assert_eq!(parts[0], ScriptReply::Int(2));
+    let ScriptReply::Set(members) = &parts[1] else {
         panic!("{parts:?}")
     };
     assert_eq!(members.len(), 2);
@@ -261,7 +282,7 @@ fn a_command_gets_the_version_of_resp_that_the_script_asked_for() {
 fn a_script_that_does_not_compile_says_where() {
     let script = Script::parse("local y\nx = = 2").unwrap();
     let mut interpreter = Interpreter::new();
-    let failure = Failure::Compile(
+    let failure = ScriptFailure::Compile(
         "ERR Error compiling script (new function): user_script:2: unexpected symbol near '='"
             .to_owned(),
     );
@@ -277,17 +298,17 @@ fn more_scripts_than_are_kept_still_run() {
     let mut interpreter = Interpreter::new();
     for number in 0..1_200 {
         let body = format!("return {number}");
-        let reply = run_with(&mut interpreter, &body, &[], &Limits::default());
-        assert_eq!(reply, Reply::Int(number));
+        let reply = run_with(&mut interpreter, &body, &[], &ScriptLimits::default());
+        assert_eq!(reply, ScriptReply::Int(number));
     }
     assert_eq!(
-        run_with(&mut interpreter, "return 0", &[], &Limits::default()),
-        Reply::Int(0)
+        run_with(&mut interpreter, "return 0", &[], &ScriptLimits::default()),
+        ScriptReply::Int(0)
     );
     let large = format!("return 7 --{}", "x".repeat(1 << 19));
     assert_eq!(
-        run_with(&mut interpreter, &large, &[], &Limits::default()),
-        Reply::Int(7)
+        run_with(&mut interpreter, &large, &[], &ScriptLimits::default()),
+        ScriptReply::Int(7)
     );
     assert!(
         interpreter.memory_bytes() < 32 << 20,
@@ -299,8 +320,10 @@ fn more_scripts_than_are_kept_still_run() {
 /// Regression: bytes that are no UTF-8 became U+FFFD.
 #[test]
 fn texts_of_replies_and_errors_are_bytes() {
-    let bytes = |reply: Reply| match reply {
-        Reply::Status(text) | Reply::Error(text) | Reply::Bulk(text) => text.to_vec(),
+    let bytes = |reply: ScriptReply| match reply {
+        ScriptReply::Status(text) | ScriptReply::Error(text) | ScriptReply::Bulk(text) => {
+            text.to_vec()
+        }
         other => panic!("{other:?}"),
     };
     for (body, expected) in [
@@ -320,6 +343,6 @@ fn texts_of_replies_and_errors_are_bytes() {
             "{body}: {text:?}"
         );
     }
-    let encoded = run("return {ok='\\255'}").to_resp(Protocol::Resp2);
+    let encoded = run("return {ok='\\255'}").to_resp(ScriptProtocol::Resp2);
     assert_eq!(encoded, b"+\xff\r\n");
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::common::Store;
 use bytes::Bytes;
-use doyen_scripts::{Commands, Failure, Interpreter, Limits, Protocol, Reply, Script};
+use doyen_scripts::{
+    Commands, Interpreter, Script, ScriptFailure, ScriptLimits, ScriptProtocol, ScriptReply,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The limits of a node.
-const LIMITS: Limits = Limits {
+const LIMITS: ScriptLimits = ScriptLimits {
     instructions: 500_000,
     memory_bytes: 16 << 20,
     reply_bytes: 16 << 20,
@@ -26,7 +28,7 @@ fn clock() -> Duration {
 }
 
 /// Runs a script, and checks how long that takes.
-fn run(body: &str, args: &[Bytes]) -> Result<Reply, Failure> {
+fn run(body: &str, args: &[Bytes]) -> Result<ScriptReply, ScriptFailure> {
     let script = Script::parse(body.to_owned()).unwrap();
     let mut interpreter = Interpreter::with_clock(clock);
     let shown = &body[..body.len().min(120)];
@@ -94,7 +96,7 @@ fn a_text_that_is_slow_to_compile_is_refused() {
         let expected = "ERR Error compiling script (new function): it takes more than 20 ms of \
                         processor time; make it smaller, or use a table instead";
         let text_of = failure.text();
-        let compiles = !matches!(failure, Failure::Compile(_));
+        let compiles = !matches!(failure, ScriptFailure::Compile(_));
         assert!(compiles || text_of.starts_with(expected), "{failure}");
         let script = Script::parse(text).unwrap();
         let begin = clock();
@@ -273,8 +275,8 @@ fn strings_that_collide_hold_no_thread() {
 
     struct Lists;
     impl Commands for Lists {
-        fn call(&mut self, _: Vec<Bytes>, _: Protocol) -> Reply {
-            Reply::Array(colliding(50_000).map(Reply::bulk).collect())
+        fn call(&mut self, _: Vec<Bytes>, _: ScriptProtocol) -> ScriptReply {
+            ScriptReply::Array(colliding(50_000).map(ScriptReply::bulk).collect())
         }
 
         fn restart(&mut self) {}
@@ -287,7 +289,7 @@ fn strings_that_collide_hold_no_thread() {
     let begin = clock();
     let mut interpreter = Interpreter::with_clock(clock);
     let ended = interpreter.run(&script, &[], &[], &mut Lists, &LIMITS);
-    assert!(matches!(ended, Err(Failure::Stopped(_))), "{ended:?}");
+    assert!(matches!(ended, Err(ScriptFailure::Stopped(_))), "{ended:?}");
     assert!(clock() - begin < 2 * LONGEST, "{:?}", clock() - begin);
 }
 
@@ -300,8 +302,12 @@ fn a_run_that_takes_much_memory_begins_again_once() {
     for restarts in [2, 0] {
         let mut store = Store::default();
         let reply = interpreter.run(&script, &[], &[], &mut store, &LIMITS);
-        let expected = [Reply::Int(2), Reply::Int(2_000_000), Reply::bulk("false")];
-        assert_eq!(reply, Ok(Reply::Array(expected.to_vec())));
+        let expected = [
+            ScriptReply::Int(2),
+            ScriptReply::Int(2_000_000),
+            ScriptReply::bulk("false"),
+        ];
+        assert_eq!(reply, Ok(ScriptReply::Array(expected.to_vec())));
         assert_eq!(store.restarts, restarts);
     }
     // What fails for the bound of a level does not say something else.
@@ -314,7 +320,7 @@ fn a_run_that_takes_much_memory_begins_again_once() {
         &mut Store::default(),
         &LIMITS,
     );
-    assert_eq!(reply, Ok(Reply::Int(15_800)));
+    assert_eq!(reply, Ok(ScriptReply::Int(15_800)));
     let mut restarted = 0;
     // However a script catches that the memory is full, it does not see the smaller bound.
     for catches in [
@@ -329,7 +335,7 @@ fn a_run_that_takes_much_memory_begins_again_once() {
         let mut store = Store::default();
         let script = Script::parse(catches).unwrap();
         let reply = interpreter.run(&script, &[], &[], &mut store, &LIMITS);
-        assert_eq!(reply, Ok(Reply::bulk("true")), "{catches}");
+        assert_eq!(reply, Ok(ScriptReply::bulk("true")), "{catches}");
         // What is garbage already counts, so a run may outgrow no level, one or two.
         assert!(store.restarts <= 2, "{catches}");
         restarted += usize::from(store.restarts > 0);

@@ -1,12 +1,12 @@
 //! Loads that are under way in this process, one a key.
 
-use super::Settings;
-use super::load::{Brought, Loader, after};
+use super::CacheSettings;
+use super::load::{Loader, LoaderOutput, after};
 use super::waits::{Abroad, Link, UnderWay};
 use crate::data::DataHandle;
 use crate::error::Error;
 use bytes::Bytes;
-use doyen_engine::cached::{self, ClaimId, Found, Times, Verdict};
+use doyen_engine::cached::{self, CacheLookup, CacheTimes, ClaimId, ClaimVerdict};
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_placement::{KeyspaceId, MapId};
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The first and the longest pause before an entry that another node loads is looked at again: after
-/// an error, and while there is a member that cannot let callers wait.
+/// The first and the longest pause before an entry that another node loads is looked at again:
+/// after an error, and while there is a member that cannot let callers wait.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
@@ -76,8 +76,8 @@ impl Flights {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the load of a key, or begins it with this loader. `None`: there is none, and the loader
-    /// was used before.
+    /// Joins the load of a key, or begins it with this loader. `None`: there is none, and the
+    /// loader was used before.
     pub(super) fn join(
         self: &Arc<Self>,
         key: &Bytes,
@@ -141,7 +141,7 @@ pub(super) struct Load {
     pub(super) link: Link,
     pub(super) data: DataHandle,
     pub(super) place: (KeyspaceId, MapId),
-    pub(super) settings: Arc<Settings>,
+    pub(super) settings: Arc<CacheSettings>,
     /// The entry is loaded unless it is fresh for longer.
     pub(super) ahead: Duration,
 }
@@ -202,21 +202,21 @@ impl Load {
                 }
                 claimed => claimed?,
             };
-            let (verdict, found) = Found::of_claim(claimed)
+            let (verdict, found) = CacheLookup::of_claim(claimed)
                 .ok_or_else(|| Error::Unexpected("no answer to a claim".into()))?;
-            own.may_be_there = verdict == Verdict::Claimed;
+            own.may_be_there = verdict == ClaimVerdict::Claimed;
             match verdict {
-                Verdict::Claimed => {
+                ClaimVerdict::Claimed => {
                     drop(abroad);
                     return self.load(own, loader).await;
                 }
-                Verdict::Fresh => {
+                ClaimVerdict::Fresh => {
                     return Ok(Landed {
                         body: found.body().flatten().map(Bytes::copy_from_slice),
                         is_void: false,
                     });
                 }
-                Verdict::Taken(left) => {
+                ClaimVerdict::Taken(left) => {
                     if Instant::now() >= until {
                         return Err(Error::LoadTimeout(self.settings.hard_timeout));
                     }
@@ -253,7 +253,7 @@ impl Load {
         let times = match (&brought.body, self.settings.absent) {
             (Some(_), _) => brought.extra.times(&self.settings),
             // That there is nothing is not worth an old value.
-            (None, absent) => Times {
+            (None, absent) => CacheTimes {
                 fresh: absent.unwrap_or_default(),
                 stale: Duration::ZERO,
                 kept: Duration::ZERO,
@@ -280,7 +280,7 @@ impl Load {
 
     /// Runs the loader. A thread of the node renews the claim meanwhile, because the loader may
     /// block its own one.
-    async fn bring(&self, key: &Bytes, id: ClaimId, loader: Loader) -> Result<Brought, Error> {
+    async fn bring(&self, key: &Bytes, id: ClaimId, loader: Loader) -> Result<LoaderOutput, Error> {
         let limit = self.settings.hard_timeout;
         let renewing = {
             let (data, lease) = (self.data.clone(), self.settings.lease);
@@ -290,7 +290,7 @@ impl Load {
                 while Instant::now() < until {
                     tokio::time::sleep(lease / 3).await;
                     let renewed = data.execute(renewal.clone()).await;
-                    if let Some((Verdict::Taken(_), _)) = Found::of_claim(renewed) {
+                    if let Some((ClaimVerdict::Taken(_), _)) = CacheLookup::of_claim(renewed) {
                         // It is lost: what is brought is not stored.
                         return;
                     }
@@ -394,9 +394,9 @@ mod tests {
     #[tokio::test]
     async fn a_claim_that_is_granted_as_its_load_gives_up_is_given_back() {
         let node = doorless(1);
-        let verdict = |outcome| Found::of_claim(outcome).map(|(verdict, _)| verdict);
+        let verdict = |outcome| CacheLookup::of_claim(outcome).map(|(verdict, _)| verdict);
         let first = node.handle.execute(claim(1)).await;
-        assert_eq!(verdict(first), Some(Verdict::Claimed));
+        assert_eq!(verdict(first), Some(ClaimVerdict::Claimed));
         let Operation {
             keyspace, map, key, ..
         } = claim(2);
@@ -409,8 +409,8 @@ mod tests {
             link: Link::new([2; 16], entry, "a".into(), None),
             data: node.handle.clone(),
             place: (keyspace, map),
-            settings: Arc::new(Settings {
-                times: Times {
+            settings: Arc::new(CacheSettings {
+                times: CacheTimes {
                     fresh: LONG,
                     stale: Duration::ZERO,
                     kept: Duration::ZERO,
@@ -443,7 +443,7 @@ mod tests {
         assert!(ended, "{landed:?}");
         node.shared.extend_lease(Time(u64::MAX));
         let next = node.handle.execute(claim(3)).await;
-        assert_eq!(verdict(next), Some(Verdict::Claimed));
+        assert_eq!(verdict(next), Some(ClaimVerdict::Claimed));
         node.stop().await;
     }
 }

@@ -3,7 +3,7 @@
 use super::flight::{FailedFlight, Joined, Load};
 use super::store::Extra;
 use super::waits::{Link, WaitEntry, WaitingLoad};
-use super::{Cache, Held};
+use super::{Cache, HeldLoad};
 use crate::error::{Error, within_runtime};
 use crate::map::{KeyOf, encode_value};
 use bytes::Bytes;
@@ -71,14 +71,15 @@ type LoadError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a loader brought, encoded.
 #[derive(Debug)]
-pub(super) struct Brought {
+pub(super) struct LoaderOutput {
     /// `None`: there is nothing to load.
     pub(super) body: Option<Bytes>,
     pub(super) extra: Extra,
 }
 
 /// A loader that is not started.
-pub(super) type Loader = Box<dyn FnOnce() -> BoxFuture<'static, Result<Brought, Error>> + Send>;
+pub(super) type Loader =
+    Box<dyn FnOnce() -> BoxFuture<'static, Result<LoaderOutput, Error>> + Send>;
 
 /// What a caller does with what is stored.
 enum Next<V> {
@@ -94,14 +95,14 @@ enum Next<V> {
 }
 
 impl<V> Next<V> {
-    fn of(held: Held<V>, ahead: Duration) -> Self {
+    fn of(held: HeldLoad<V>, ahead: Duration) -> Self {
         let (value, freshness) = match held {
-            Held::Value(value, freshness) => (Some(value), freshness),
-            Held::Absent(freshness) => (None, freshness),
-            Held::Nothing | Held::Undecodable => {
+            HeldLoad::Value(value, freshness) => (Some(value), freshness),
+            HeldLoad::Absent(freshness) => (None, freshness),
+            HeldLoad::Nothing | HeldLoad::Undecodable => {
                 return Self::Load {
                     old: None,
-                    although_fresh: matches!(held, Held::Undecodable),
+                    although_fresh: matches!(held, HeldLoad::Undecodable),
                 };
             }
         };
@@ -194,9 +195,9 @@ where
                 Ok(Some(loaded)) => {
                     let Loaded { value, extra } = loaded.into();
                     let body = Some(encode_value(&form, &value)?);
-                    Ok(Brought { body, extra })
+                    Ok(LoaderOutput { body, extra })
                 }
-                Ok(None) => Ok(Brought {
+                Ok(None) => Ok(LoaderOutput {
                     body: None,
                     extra: Extra::default(),
                 }),

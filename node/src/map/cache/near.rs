@@ -1,9 +1,9 @@
 //! Copies of a cache's entries in this process.
 
-use super::{Cache, CachePut, Held, Loaded};
+use super::{Cache, CachePut, HeldLoad, Loaded};
 use crate::error::Error;
 use crate::map::KeyOf;
-use crate::map::near::{Following, Near, NearStats, OpenNear};
+use crate::map::near::{Near, NearStats, NearTask, OpenNear};
 use bytes::Bytes;
 use doyen_engine::cached::Freshness;
 use serde::Serialize;
@@ -28,12 +28,12 @@ use std::time::Duration;
 /// ```
 ///
 /// A copy is served while its entry is fresh, and within the bound, as [`NearMap`](crate::NearMap)
-/// says of it: it was the value of the key at some moment that is at most `max_staleness` before the
-/// call, and a process sees its own acknowledged writes and invalidations. Everything else, what is
-/// stale or missing, goes the way of [`Cache::get_or_load`].
+/// says of it: it was the value of the key at some moment that is at most `max_staleness` before
+/// the call, and a process sees its own acknowledged writes and invalidations. Everything else,
+/// what is stale or missing, goes the way of [`Cache::get_or_load`].
 pub struct NearCache<K, V> {
     cache: Cache<K, V>,
-    near: Arc<Following<V>>,
+    near: Arc<NearTask<V>>,
 }
 
 impl<K, V> Clone for NearCache<K, V> {
@@ -54,8 +54,8 @@ impl<K, V> fmt::Debug for NearCache<K, V> {
 }
 
 impl<K: Serialize, V: Serialize + DeserializeOwned> Cache<K, V> {
-    /// This cache with copies of its fresh entries in this process, which are `max_staleness` old at
-    /// most. Await it.
+    /// This cache with copies of its fresh entries in this process, which are `max_staleness` old
+    /// at most. Await it.
     ///
     /// # Errors
     /// When it is awaited: as for [`Map::near`](crate::Map::near).
@@ -98,8 +98,11 @@ where
             return Ok(found);
         }
         let found = match self.read(self.cache.slot.key(key)?).await? {
-            Held::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
-            Held::Value(..) | Held::Absent(_) | Held::Nothing | Held::Undecodable => None,
+            HeldLoad::Value(value, Freshness::Fresh(_) | Freshness::Stale) => Some(value),
+            HeldLoad::Value(..)
+            | HeldLoad::Absent(_)
+            | HeldLoad::Nothing
+            | HeldLoad::Undecodable => None,
         };
         self.cache.map.counts.looked_up(found.is_some());
         Ok(found)
@@ -126,8 +129,8 @@ where
         }
     }
 
-    /// As [`get_or_load`](NearCache::get_or_load), for a loader that may find nothing. That there is
-    /// nothing is copied, too, for [`absent_for`](crate::OpenCache::absent_for).
+    /// As [`get_or_load`](NearCache::get_or_load), for a loader that may find nothing. That there
+    /// is nothing is copied, too, for [`absent_for`](crate::OpenCache::absent_for).
     ///
     /// # Errors
     /// As for [`Cache::find_or_load`].
@@ -178,7 +181,8 @@ where
         self.cache.invalidate(key).await
     }
 
-    /// The cache itself: its reads go to the primaries. Its writes are seen by this near cache, too.
+    /// The cache itself: its reads go to the primaries. Its writes are seen by this near cache,
+    /// too.
     #[must_use]
     pub const fn cache(&self) -> &Cache<K, V> {
         &self.cache
@@ -196,8 +200,10 @@ where
             return Ok(Some(found));
         }
         let found = match self.read(self.cache.slot.key(key)?).await? {
-            Held::Value(value, Freshness::Fresh(left)) if left >= self.cache.ahead() => Some(value),
-            Held::Absent(Freshness::Fresh(left)) if left >= self.cache.ahead() => None,
+            HeldLoad::Value(value, Freshness::Fresh(left)) if left >= self.cache.ahead() => {
+                Some(value)
+            }
+            HeldLoad::Absent(Freshness::Fresh(left)) if left >= self.cache.ahead() => None,
             _ => return Ok(None),
         };
         self.cache.map.counts.looked_up(true);
@@ -205,12 +211,12 @@ where
     }
 
     /// Reads at the primary, and keeps a copy until it is time to load ahead.
-    async fn read(&self, key: Bytes) -> Result<Held<V>, Error> {
+    async fn read(&self, key: Bytes) -> Result<HeldLoad<V>, Error> {
         let reading = self.near.read(&key);
         let held = self.cache.held(key.clone()).await?;
         let copied = match &held {
-            Held::Value(value, Freshness::Fresh(left)) => Some((Some(value.clone()), left)),
-            Held::Absent(Freshness::Fresh(left)) => Some((None, left)),
+            HeldLoad::Value(value, Freshness::Fresh(left)) => Some((Some(value.clone()), left)),
+            HeldLoad::Absent(Freshness::Fresh(left)) => Some((None, left)),
             _ => None,
         };
         if let Some((value, left)) = copied

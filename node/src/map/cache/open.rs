@@ -1,12 +1,12 @@
 //! Opens a cache with its times.
 
 use super::schemas::{SchemaSlot, map_of};
-use super::{Cache, Settings};
+use super::{Cache, CacheSettings};
 use crate::error::Error;
 use crate::map::Map;
 use crate::map::open::OpenMap;
 use crate::map::value::{Codec, Undecodable};
-use doyen_engine::cached::Times;
+use doyen_engine::cached::CacheTimes;
 use doyen_placement::level::CACHE_SCHEMAS;
 use doyen_placement::{Eviction, MapEntry};
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub struct OpenCache<'a, K, V> {
     map: OpenMap<'a, K, V>,
     /// The map of entries with a schema.
     schemas: OpenMap<'a, K, V>,
-    settings: Settings,
+    settings: CacheSettings,
 }
 
 impl<K, V> fmt::Debug for OpenCache<'_, K, V> {
@@ -73,8 +73,8 @@ impl<'a, K, V> OpenCache<'a, K, V> {
             schemas,
             // What another version of the program cached is loaded again.
             map: map.on_undecodable(Undecodable::Miss),
-            settings: Settings {
-                times: Times {
+            settings: CacheSettings {
+                times: CacheTimes {
                     fresh: FRESH,
                     stale: Duration::ZERO,
                     kept: Duration::ZERO,
@@ -102,10 +102,10 @@ impl<'a, K, V> OpenCache<'a, K, V> {
         self
     }
 
-    /// What the values are, as for [`OpenMap::schema`]. Entries of another schema are other entries:
-    /// while a program is deployed with the next version, both versions have theirs, and what one of
-    /// them writes or invalidates is gone for both. They lie in a map beside that of the cache
-    /// (`NAME/schemas`), which has the same limits.
+    /// What the values are, as for [`OpenMap::schema`]. Entries of another schema are other
+    /// entries: while a program is deployed with the next version, both versions have theirs, and
+    /// what one of them writes or invalidates is gone for both. They lie in a map beside that of
+    /// the cache (`NAME/schemas`), which has the same limits.
     pub fn schema(mut self, name: impl Into<Cow<'static, str>>, version: u16) -> Self {
         self.map = self.map.schema(name, version);
         self
@@ -219,7 +219,7 @@ impl<'a, K, V> OpenCache<'a, K, V> {
     }
 }
 
-impl Settings {
+impl CacheSettings {
     /// # Errors
     /// Something is out of its bounds.
     fn check(&self) -> Result<(), Error> {

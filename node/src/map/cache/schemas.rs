@@ -4,10 +4,10 @@
 //!   no schema, or a table below level 16    map NAME              the key
 //!   a schema                                map NAME/schemas      one of four bytes, the key
 //! ```
-//! So a rolling deploy with another schema keeps two entries of a key, instead of one for which both
-//! versions load by turns. The byte is drawn from name and version: versions that follow each other
-//! have different ones. What removes or writes a key does so for all schemas, because it says that
-//! the value has changed.
+//! So a rolling deploy with another schema keeps two entries of a key, instead of one for which
+//! both versions load by turns. The byte is drawn from name and version: versions that follow each
+//! other have different ones. What removes or writes a key does so for all schemas, because it says
+//! that the value has changed.
 
 use super::Cache;
 use crate::error::Error;

@@ -1,10 +1,10 @@
 //! Writes an entry of a cache.
 
-use super::{Cache, Settings};
+use super::{Cache, CacheSettings};
 use crate::error::Error;
 use crate::map::{KeyOf, encode_value};
 use bytes::Bytes;
-use doyen_engine::cached::{self, Times};
+use doyen_engine::cached::{self, CacheTimes};
 use doyen_engine::op::Outcome;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,11 +48,11 @@ impl Extra {
     }
 
     /// The times of an entry.
-    pub(super) fn times(&self, settings: &Settings) -> Times {
-        let Times { fresh, stale, kept } = settings.times;
+    pub(super) fn times(&self, settings: &CacheSettings) -> CacheTimes {
+        let CacheTimes { fresh, stale, kept } = settings.times;
         let fresh = self.fresh.unwrap_or(fresh);
         let less = fresh.mul_f64(settings.jitter * rand::random::<f64>());
-        Times {
+        CacheTimes {
             fresh: fresh.saturating_sub(less),
             stale,
             kept,

@@ -5,7 +5,7 @@
 //! name of an authority contains its fingerprint, so that another secret gives an unknown issuer
 //! rather than a bad signature.
 
-use super::secret::{PublicKey, Role, Secret, expand, sha256};
+use super::secret::{PublicKey, Secret, SecretRole, expand, sha256};
 use super::{IdentityError, unusable};
 use crate::hex::hex;
 use rcgen::{
@@ -35,7 +35,7 @@ pub(super) struct Authority {
 
 impl Authority {
     /// The authority for certificates of members or clients.
-    pub(super) fn of(role: Role, seed: &Secret) -> Result<Self, IdentityError> {
+    pub(super) fn of(role: SecretRole, seed: &Secret) -> Result<Self, IdentityError> {
         let key = ed25519(seed.expose())?;
         let public = PublicKey(key.der_bytes().try_into().unwrap_or([0; 32]));
         let serial = sha256(&public.0).as_ref()[8..16].to_vec();
@@ -76,7 +76,7 @@ impl Authority {
     pub(super) fn issue(
         &self,
         key: &KeyPair,
-        role: Role,
+        role: SecretRole,
         name: &str,
         (begins, ends): (UnixTime, UnixTime),
     ) -> Result<CertificateDer<'static>, IdentityError> {
@@ -137,7 +137,7 @@ impl Authority {
 /// The anchor of the member authority with this public key.
 pub(super) fn member_anchor(public: &PublicKey) -> TrustAnchor<'static> {
     TrustAnchor {
-        subject: Der::from(subject(&organization(Role::Member, public))),
+        subject: Der::from(subject(&organization(SecretRole::Member, public))),
         subject_public_key_info: Der::from(public.info()),
         name_constraints: None,
     }
@@ -172,7 +172,7 @@ pub(super) fn new_key_for_clients() -> Result<KeyPair, IdentityError> {
     KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).map_err(unusable)
 }
 
-fn organization(role: Role, public: &PublicKey) -> String {
+fn organization(role: SecretRole, public: &PublicKey) -> String {
     format!("doyen {role} {}", public.fingerprint())
 }
 

@@ -6,7 +6,7 @@
 
 use super::authority::{self, Authority};
 use super::files::{Named, certificates, key_of, named, of_this_time};
-use super::secret::{Role, Secrets};
+use super::secret::{SecretRole, Secrets};
 use super::tls::{provider, provider_of_tls12};
 #[cfg(feature = "http")]
 pub use trusted::Trusted;
@@ -15,7 +15,7 @@ use super::certificate::end_of;
 use super::{
     CertificateReport, Identity, IdentityError, Stamp, TlsMin, Validity, stamps, unusable,
 };
-use crate::seldom::{A_MINUTE, Seldom};
+use crate::log_limit::{A_MINUTE, LogLimit};
 use arc_swap::ArcSwap;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -43,7 +43,7 @@ pub(crate) enum PortSource {
 
 /// What TLS of ports shall be.
 #[derive(Debug, Clone)]
-pub(crate) struct Wanted {
+pub(crate) struct PortCertificate {
     /// The kind of ports, as metrics and logs call it: `resp` or `http`.
     pub(crate) port: &'static str,
     pub(crate) source: PortSource,
@@ -56,7 +56,7 @@ pub(crate) struct Wanted {
 /// TLS of ports.
 #[derive(Debug)]
 pub(crate) struct Ports {
-    wanted: Wanted,
+    wanted: PortCertificate,
     /// Read for each connection, on any thread.
     current: ArcSwap<LoadedPorts>,
     /// How often changed files came into force, and how often they could not be used.
@@ -64,7 +64,7 @@ pub(crate) struct Ports {
     /// Handshakes that failed.
     failed: AtomicU64,
     /// Held for moments, by the thread whose client failed.
-    told: Mutex<Seldom>,
+    told: Mutex<LogLimit>,
 }
 
 /// What is in force.
@@ -88,14 +88,14 @@ impl Ports {
     ///
     /// # Errors
     /// A file cannot be used, or the authority must not be shown to strangers.
-    pub(crate) fn new(identity: &Identity, wanted: Wanted) -> Result<Self, IdentityError> {
+    pub(crate) fn new(identity: &Identity, wanted: PortCertificate) -> Result<Self, IdentityError> {
         let loaded = load(identity, &wanted)?;
         Ok(Self {
             wanted,
             current: ArcSwap::from_pointee(loaded),
             reloads: Default::default(),
             failed: AtomicU64::new(0),
-            told: Mutex::new(Seldom::new(A_MINUTE)),
+            told: Mutex::new(LogLimit::new(A_MINUTE)),
         })
     }
 
@@ -206,7 +206,7 @@ impl Ports {
     }
 }
 
-fn paths(wanted: &Wanted) -> impl Iterator<Item = &PathBuf> {
+fn paths(wanted: &PortCertificate) -> impl Iterator<Item = &PathBuf> {
     let own = match &wanted.source {
         PortSource::Files { cert, key } => vec![cert, key],
         PortSource::Authority(_) => Vec::new(),
@@ -215,7 +215,7 @@ fn paths(wanted: &Wanted) -> impl Iterator<Item = &PathBuf> {
     all.map(|(_, path)| path)
 }
 
-fn load(identity: &Identity, wanted: &Wanted) -> Result<LoadedPorts, IdentityError> {
+fn load(identity: &Identity, wanted: &PortCertificate) -> Result<LoadedPorts, IdentityError> {
     // Before the files: what changes meanwhile is read again.
     let read = stamps(paths(wanted));
     let (chain, key, issued) = match &wanted.source {
@@ -296,7 +296,7 @@ fn issue(
     let keys = line
         .keys()
         .ok_or_else(|| IdentityError::Unusable("the secret of a member must sign it".into()))?;
-    let authority = Authority::of(Role::Member, &keys.member)?;
+    let authority = Authority::of(SecretRole::Member, &keys.member)?;
     let key = authority::new_key_for_clients()?;
     let certificate = authority.issue_for_port(&key, names, validity.times())?;
     let chain = vec![certificate, authority.certificate().clone()];

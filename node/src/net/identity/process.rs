@@ -21,10 +21,10 @@ pub struct Proof {
 
 /// The key of this process, and those of the members.
 #[derive(Debug, Default)]
-pub(super) struct Processes(Mutex<Known>);
+pub(super) struct Processes(Mutex<KnownProcesses>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownProcesses {
     /// `None`: a client, or a process that only asks.
     own: Option<Arc<SigningKey>>,
     members: BTreeMap<MemberId, VoteKey>,
@@ -33,7 +33,7 @@ struct Known {
 impl Processes {
     /// A lock is held for a copy or a comparison. A poisoned one means that a thread panicked; the
     /// content is replaced as a whole, so it is still good.
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownProcesses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

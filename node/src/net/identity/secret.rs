@@ -59,7 +59,7 @@ const PREFIX: &str = "doyen-";
 
 /// What the holder of a credential may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum SecretRole {
     /// Be a node of the cluster, which includes all that clients and operators may do.
     Member,
     /// Use data.
@@ -68,7 +68,7 @@ pub enum Role {
     Operator,
 }
 
-impl Role {
+impl SecretRole {
     /// The role's name, as in files and in certificates.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -90,7 +90,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for SecretRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -193,7 +193,7 @@ enum SecretKind {
     },
     Phrase(SecretText),
     /// The secret of a client or an operator, and the public key of the member authority.
-    Derived(Role, Secret, PublicKey),
+    Derived(SecretRole, Secret, PublicKey),
 }
 
 impl Eq for Line {}
@@ -206,7 +206,7 @@ impl fmt::Debug for Line {
 
 /// The line of a member, taken apart. Made once, because making it from a phrase is slow.
 #[derive(Debug, Clone)]
-pub struct Keys {
+pub struct SecretKeys {
     /// The seed of the key that signs certificates of members.
     pub member: Secret,
     /// The seed of the key that signs certificates of clients.
@@ -244,10 +244,10 @@ impl Line {
 
     /// Whose line this is.
     #[must_use]
-    pub const fn role(&self) -> Role {
+    pub const fn role(&self) -> SecretRole {
         match &self.0 {
             SecretKind::Member(_) | SecretKind::Bytes { .. } | SecretKind::Phrase(_) => {
-                Role::Member
+                SecretRole::Member
             }
             SecretKind::Derived(role, ..) => *role,
         }
@@ -265,9 +265,9 @@ impl Line {
 
     /// Everything that a member derives; `None` if this is no member's line. Slow for a phrase.
     #[must_use]
-    pub fn keys(&self) -> Option<Keys> {
+    pub fn keys(&self) -> Option<SecretKeys> {
         let secret = self.member_secret()?;
-        Some(Keys {
+        Some(SecretKeys {
             member: secret.derive("member authority"),
             client: secret.derive("client").derive("client authority"),
             token: token_of(&secret.derive("operator")),
@@ -279,7 +279,9 @@ impl Line {
     #[must_use]
     pub fn client_key(&self) -> Option<Secret> {
         match &self.0 {
-            SecretKind::Derived(Role::Client, secret, _) => Some(secret.derive("client authority")),
+            SecretKind::Derived(SecretRole::Client, secret, _) => {
+                Some(secret.derive("client authority"))
+            }
             SecretKind::Derived(..) => None,
             _ => Some(self.keys()?.client),
         }
@@ -289,7 +291,7 @@ impl Line {
     #[must_use]
     pub fn token(&self) -> Option<Zeroizing<String>> {
         match &self.0 {
-            SecretKind::Derived(Role::Operator, secret, _) => Some(token_of(secret)),
+            SecretKind::Derived(SecretRole::Operator, secret, _) => Some(token_of(secret)),
             SecretKind::Derived(..) => None,
             _ => Some(self.keys()?.token),
         }
@@ -354,14 +356,14 @@ impl Line {
     /// The line of a client or an operator of this member; `None` if this is no member's line. For
     /// `Role::Member`, the line itself with its prefix. Slow for a phrase.
     #[must_use]
-    pub fn for_role(&self, role: Role) -> Option<Self> {
+    pub fn for_role(&self, role: SecretRole) -> Option<Self> {
         let secret = self.member_secret()?;
         Some(Self(match role {
-            Role::Member => SecretKind::Member(secret),
-            Role::Client => {
+            SecretRole::Member => SecretKind::Member(secret),
+            SecretRole::Client => {
                 SecretKind::Derived(role, secret.derive("client"), self.member_public_key())
             }
-            Role::Operator => {
+            SecretRole::Operator => {
                 SecretKind::Derived(role, secret.derive("operator"), self.member_public_key())
             }
         }))
@@ -374,7 +376,7 @@ impl Line {
         Zeroizing::new(match &self.0 {
             SecretKind::Member(secret) => format!("{MEMBER} {}", *encoded(secret.expose())),
             SecretKind::Derived(role, secret, public) => {
-                let prefix = if *role == Role::Client {
+                let prefix = if *role == SecretRole::Client {
                     CLIENT
                 } else {
                     OPERATOR
@@ -402,9 +404,9 @@ impl Line {
         let mut words = text.split_ascii_whitespace();
         let prefix = words.next().unwrap_or_default();
         let role = match prefix {
-            MEMBER => Role::Member,
-            CLIENT => Role::Client,
-            OPERATOR => Role::Operator,
+            MEMBER => SecretRole::Member,
+            CLIENT => SecretRole::Client,
+            OPERATOR => SecretRole::Operator,
             _ if is_of_later_version(prefix) => return Err(SecretError::LaterVersion { number }),
             _ => return Self::without_prefix(text.as_bytes(), number),
         };
@@ -420,8 +422,8 @@ impl Line {
         };
         let secret = Secret(key("after its prefix, 43 letters and digits must follow")?);
         let kind = match role {
-            Role::Member => SecretKind::Member(secret),
-            Role::Client | Role::Operator => {
+            SecretRole::Member => SecretKind::Member(secret),
+            SecretRole::Client | SecretRole::Operator => {
                 let public = key("the public key at its end is missing or incomplete")?;
                 SecretKind::Derived(role, secret, PublicKey(*public))
             }
@@ -533,7 +535,7 @@ impl Secrets {
 
     /// Whose secrets these are.
     #[must_use]
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> SecretRole {
         self.first().role()
     }
 
@@ -552,7 +554,7 @@ impl Secrets {
 
     /// The same lines for another role; `None` if these are no member's.
     #[must_use]
-    pub fn for_role(&self, role: Role) -> Option<Self> {
+    pub fn for_role(&self, role: SecretRole) -> Option<Self> {
         let lines: Option<Vec<Line>> = self.0.iter().map(|line| line.for_role(role)).collect();
         lines.map(Self)
     }
@@ -640,9 +642,9 @@ pub enum SecretError {
     )]
     Mixed {
         /// The role of the first line.
-        first: Role,
+        first: SecretRole,
         /// Another role.
-        other: Role,
+        other: SecretRole,
     },
     /// The operating system gave no random bytes.
     #[error("the operating system has no random bytes")]
@@ -652,7 +654,7 @@ pub enum SecretError {
 /// The form `doyen-ROLE-N` without being one that this version knows.
 fn is_of_later_version(prefix: &str) -> bool {
     prefix.strip_prefix(PREFIX).is_some_and(|rest| {
-        [Role::Member, Role::Client, Role::Operator]
+        [SecretRole::Member, SecretRole::Client, SecretRole::Operator]
             .iter()
             .filter_map(|role| rest.strip_prefix(role.name())?.strip_prefix('-'))
             .any(|version| version.parse::<u32>().is_ok())

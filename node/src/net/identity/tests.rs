@@ -42,12 +42,12 @@ pub(super) fn secrets(bytes: &[u8]) -> Secrets {
 }
 
 fn member(bytes: &[u8], name: &str) -> Identity {
-    Identity::of_secrets(secrets(bytes), None, Role::Member, name).unwrap()
+    Identity::of_secrets(secrets(bytes), None, SecretRole::Member, name).unwrap()
 }
 
 fn client(bytes: &[u8], name: &str) -> Identity {
-    let secrets = secrets(bytes).for_role(Role::Client).unwrap();
-    Identity::of_secrets(secrets, None, Role::Client, name).unwrap()
+    let secrets = secrets(bytes).for_role(SecretRole::Client).unwrap();
+    Identity::of_secrets(secrets, None, SecretRole::Client, name).unwrap()
 }
 
 /// What two ends learn from a handshake: each other's chain.
@@ -57,8 +57,8 @@ struct Shaken {
     of_client: Vec<CertificateDer<'static>>,
 }
 
-/// A handshake as QUIC carries it, and the bytes that the server sent. The dialler can read all that
-/// the server says in it, also a stranger.
+/// A handshake as QUIC carries it, and the bytes that the server sent. The dialler can read all
+/// that the server says in it, also a stranger.
 fn shake(
     client: &Arc<rustls::ClientConfig>,
     server: &Arc<rustls::ServerConfig>,
@@ -99,7 +99,7 @@ fn shake(
 fn connect(
     (dialler, claims_client): (&Identity, bool),
     server: &Identity,
-) -> Result<(Evidence, Evidence), Failure> {
+) -> Result<(Evidence, Evidence), DialFailure> {
     let configs = (dialler.tls().raw.1.clone(), server.tls().raw.0.clone());
     let shaken = shake(&configs.0, &configs.1, SERVER_NAME)
         .1
@@ -127,14 +127,18 @@ fn connect(
 }
 
 /// What a failed handshake means, as the endpoint says it.
-fn refused(e: &rustls::Error) -> Failure {
+fn refused(e: &rustls::Error) -> DialFailure {
     match e {
-        rustls::Error::InvalidCertificate(rustls::CertificateError::Expired) => Failure::OtherTime,
-        rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked) => Failure::Revoked,
-        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
-            Failure::OtherSecret
+        rustls::Error::InvalidCertificate(rustls::CertificateError::Expired) => {
+            DialFailure::OtherTime
         }
-        e => Failure::Hello(e.to_string()),
+        rustls::Error::InvalidCertificate(rustls::CertificateError::Revoked) => {
+            DialFailure::Revoked
+        }
+        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
+            DialFailure::OtherSecret
+        }
+        e => DialFailure::Hello(e.to_string()),
     }
 }
 
@@ -155,7 +159,7 @@ fn members_and_clients_of_one_secret_accept_each_other() {
         connect((&member(&[1], name), false), &server).unwrap();
         connect((&client(&[1], name), true), &server).unwrap();
         // A client may also have the members' secret.
-        let with_all = Identity::of_secrets(secrets(&[1]), None, Role::Client, name).unwrap();
+        let with_all = Identity::of_secrets(secrets(&[1]), None, SecretRole::Client, name).unwrap();
         connect((&with_all, true), &server).unwrap();
     }
 }
@@ -166,11 +170,11 @@ fn another_secret_is_refused_by_both_ends() {
     let other = member(&[2], "b");
     assert_eq!(
         connect((&other, false), &server).unwrap_err(),
-        Failure::OtherSecret
+        DialFailure::OtherSecret
     );
     assert_eq!(
         connect((&client(&[2], "b"), true), &server).unwrap_err(),
-        Failure::OtherSecret
+        DialFailure::OtherSecret
     );
     // A dialler that the server accepts refuses a server that has another secret.
     let card = other.card();
@@ -184,7 +188,7 @@ fn another_secret_is_refused_by_both_ends() {
     for card in [None, card.as_ref()] {
         assert_eq!(
             server.recognize(&shown, &claim(card)).unwrap_err(),
-            Failure::OtherSecret
+            DialFailure::OtherSecret
         );
     }
 }
@@ -198,11 +202,11 @@ fn a_client_s_secret_makes_no_member() {
     let refusal = connect((&dialler, false), &server).unwrap_err();
     assert_eq!(
         refusal,
-        Failure::Hello("its certificate does not name \"b\" as a member".into())
+        DialFailure::Hello("its certificate does not name \"b\" as a member".into())
     );
     // Neither does a member's certificate make a client, so no client has a member's rights.
     let refusal = connect((&member(&[1], "b"), true), &server).unwrap_err();
-    assert!(matches!(refusal, Failure::Hello(why) if why.contains("as a client")));
+    assert!(matches!(refusal, DialFailure::Hello(why) if why.contains("as a client")));
 }
 
 /// A process with the client's secret answers another client, as a node would.
@@ -224,7 +228,7 @@ fn a_client_s_secret_makes_no_server_for_other_clients() {
             dialled: true,
         };
         let refusal = victim.recognize(std::slice::from_ref(&own), &claim);
-        assert_eq!(refusal.unwrap_err(), Failure::OtherSecret);
+        assert_eq!(refusal.unwrap_err(), DialFailure::OtherSecret);
     }
     // Members refuse it as a server, too. They know its authority, but not as one of members.
     let claim = Claim {
@@ -234,24 +238,24 @@ fn a_client_s_secret_makes_no_server_for_other_clients() {
         dialled: true,
     };
     let refusal = member(&[1], "b").recognize(std::slice::from_ref(&own), &claim);
-    assert!(matches!(refusal, Err(Failure::Hello(why)) if why.contains("as a member")));
+    assert!(matches!(refusal, Err(DialFailure::Hello(why)) if why.contains("as a member")));
 }
 
 /// The operator's file cannot be used for data, however its line is changed.
 #[test]
 fn an_operator_s_secret_opens_no_data() {
-    let operator = secrets(&[1]).for_role(Role::Operator).unwrap();
-    for role in [Role::Member, Role::Client] {
+    let operator = secrets(&[1]).for_role(SecretRole::Operator).unwrap();
+    for role in [SecretRole::Member, SecretRole::Client] {
         let refusal = Identity::of_secrets(operator.clone(), None, role, "b").unwrap_err();
         assert!(refusal.to_string().contains("of an operator"), "{refusal}");
     }
     let forged = operator.expose().replace("operator", "client");
     let forged = Secrets::parse(forged.as_bytes()).unwrap();
-    let forged = Identity::of_secrets(forged, None, Role::Client, "b").unwrap();
+    let forged = Identity::of_secrets(forged, None, SecretRole::Client, "b").unwrap();
     let server = member(&[1], "a");
     assert_eq!(
         connect((&forged, true), &server).unwrap_err(),
-        Failure::OtherSecret
+        DialFailure::OtherSecret
     );
     connect((&client(&[1], "b"), true), &server).expect("the control: the client's file");
 }
@@ -270,7 +274,7 @@ fn a_certificate_names_its_node_and_no_other() {
         server.recognize(&shown, &claim)
     };
     said("b").unwrap();
-    assert!(matches!(said("c"), Err(Failure::Hello(why)) if why.contains("\"c\" as a member")));
+    assert!(matches!(said("c"), Err(DialFailure::Hello(why)) if why.contains("\"c\" as a member")));
     let malformed = [CertificateDer::from(vec![1, 2, 3])];
     let claim = Claim {
         name: "b",
@@ -306,7 +310,7 @@ fn a_server_s_certificate_is_of_no_use_to_others() {
     };
     let (_, shaken) = shake(&dialler.tls().raw.1, &thief.tls().raw.0, SERVER_NAME);
     let refusal = said(&shaken.unwrap().of_server[0]).unwrap_err();
-    assert!(matches!(refusal, Failure::Hello(why) if why.contains("for another key")));
+    assert!(matches!(refusal, DialFailure::Hello(why) if why.contains("for another key")));
     let (_, shaken) = shake(&dialler.tls().raw.1, &server.tls().raw.0, SERVER_NAME);
     said(&shaken.unwrap().of_server[0]).expect("the control: the server itself");
 }
@@ -317,7 +321,7 @@ fn a_server_s_certificate_is_of_no_use_to_others() {
 fn a_longer_chain_does_not_change_a_role() {
     use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer};
     let server = member(&[1], "a");
-    let file = secrets(&[1]).for_role(Role::Client).unwrap();
+    let file = secrets(&[1]).for_role(SecretRole::Client).unwrap();
     let seed = file.first().client_key().unwrap();
     let of_clients = authority::ed25519(seed.expose()).unwrap();
     let named = |organization: String| {
@@ -357,7 +361,7 @@ fn a_longer_chain_does_not_change_a_role() {
     for client in [false, true] {
         assert_eq!(
             server.recognize(&chain, &claim(client)).unwrap_err(),
-            Failure::OtherSecret
+            DialFailure::OtherSecret
         );
     }
     // The control: to webpki, with all authorities in one store, this is a good chain, and its
@@ -379,7 +383,7 @@ fn a_longer_chain_does_not_change_a_role() {
 #[test]
 fn an_anchor_is_the_same_from_a_key_and_from_a_certificate() {
     let keys = line(1).keys().unwrap();
-    let authority = Authority::of(Role::Member, &keys.member).unwrap();
+    let authority = Authority::of(SecretRole::Member, &keys.member).unwrap();
     let from_certificate = webpki::anchor_from_trusted_cert(authority.certificate())
         .unwrap()
         .to_owned();
@@ -390,7 +394,7 @@ fn an_anchor_is_the_same_from_a_key_and_from_a_certificate() {
         from_certificate.subject_public_key_info,
         from_key.subject_public_key_info
     );
-    let again = Authority::of(Role::Member, &keys.member).unwrap();
+    let again = Authority::of(SecretRole::Member, &keys.member).unwrap();
     assert_eq!(
         authority.certificate(),
         again.certificate(),
@@ -404,7 +408,7 @@ fn an_anchor_is_the_same_from_a_key_and_from_a_certificate() {
 fn clocks_may_differ_by_a_day_and_certificates_are_renewed() {
     let hand = Hand::at_day(20_000);
     let at = |hand: Arc<Hand>, name| {
-        Identity::at(secrets(&[1]), None, (Role::Member, name), hand).unwrap()
+        Identity::at(secrets(&[1]), None, (SecretRole::Member, name), hand).unwrap()
     };
     let node = at(hand.clone(), "a");
     for other_clock in [20_000 * DAY - DAY, 20_000 * DAY, 20_000 * DAY + DAY] {
@@ -420,8 +424,8 @@ fn clocks_may_differ_by_a_day_and_certificates_are_renewed() {
             connect((&node, false), &other).unwrap_err(),
             connect((&other, false), &node).unwrap_err(),
         ];
-        assert!(failures.contains(&Failure::OtherTime), "{failures:?}");
-        let text = Failure::OtherTime.to_string();
+        assert!(failures.contains(&DialFailure::OtherTime), "{failures:?}");
+        let text = DialFailure::OtherTime.to_string();
         assert!(text.contains("set the clocks"), "{text}");
     }
 
@@ -442,7 +446,7 @@ fn clocks_may_differ_by_a_day_and_certificates_are_renewed() {
     let of_the_beginning = at(Hand::at_day(20_000), "b");
     assert_eq!(
         connect((&of_the_beginning, false), &node).unwrap_err(),
-        Failure::OtherTime,
+        DialFailure::OtherTime,
         "the control: without renewal it has ended"
     );
 
@@ -479,13 +483,16 @@ fn tokens_of_operators_follow_the_lines() {
     let both = member(&[2, 1], "a");
     let token = |byte, role| line(byte).for_role(role).unwrap().token();
     for byte in [1, 2] {
-        for role in [Role::Member, Role::Operator] {
+        for role in [SecretRole::Member, SecretRole::Operator] {
             assert!(opens(&both, token(byte, role).unwrap().as_bytes()));
         }
     }
-    assert!(!opens(&both, token(3, Role::Operator).unwrap().as_bytes()));
+    assert!(!opens(
+        &both,
+        token(3, SecretRole::Operator).unwrap().as_bytes()
+    ));
     assert!(!opens(&both, b"") && !opens(&both, LOCAL_TOKEN.as_bytes()));
-    assert_eq!(token(1, Role::Client), None);
+    assert_eq!(token(1, SecretRole::Client), None);
     // 32 bytes of before have the token of before as well, for a rolling upgrade.
     let former = Identity::from_secret(HEX.as_bytes(), "a").unwrap();
     let of_file = Secrets::parse(HEX.as_bytes()).unwrap();
@@ -505,14 +512,15 @@ fn a_file_is_read_again_and_what_is_wrong_is_not_used() {
     let path = dir.path().join("secret");
     let write = |text: &str| std::fs::write(&path, text).unwrap();
     write(&secrets(&[1]).expose());
-    let node = Identity::of_secrets(secrets(&[1]), Some(path.clone()), Role::Member, "a").unwrap();
+    let node =
+        Identity::of_secrets(secrets(&[1]), Some(path.clone()), SecretRole::Member, "a").unwrap();
     let evidence = connect((&member(&[1], "b"), false), &node).unwrap().0;
     assert!(!node.is_stale() && node.trusts(&evidence));
 
     for wrong in [
         "short",
         "",
-        &secrets(&[1]).for_role(Role::Client).unwrap().expose(),
+        &secrets(&[1]).for_role(SecretRole::Client).unwrap().expose(),
     ] {
         write(wrong);
         assert!(node.is_stale());
@@ -552,9 +560,10 @@ fn ports_without_a_certificate_of_the_first_secret_are_told() {
     let good = authority_certificates(&secrets(&[9])).unwrap();
     std::fs::write(&ca, &good).unwrap();
     write(&[1]);
-    let node = Identity::of_secrets(secrets(&[1]), Some(path.clone()), Role::Member, "a").unwrap();
+    let node =
+        Identity::of_secrets(secrets(&[1]), Some(path.clone()), SecretRole::Member, "a").unwrap();
     let source = ports::PortSource::Authority(vec!["localhost".into()]);
-    let wanted = ports::Wanted {
+    let wanted = ports::PortCertificate {
         port: "resp",
         source,
         client_ca: Some(("--resp-tls-client-ca", ca.clone())),
@@ -599,7 +608,7 @@ fn a_rotation_away_from_32_bytes_without_a_prefix_works() {
         Identity::of_secrets(
             Secrets::new(lines.to_vec()).unwrap(),
             None,
-            Role::Member,
+            SecretRole::Member,
             name,
         )
         .unwrap()

@@ -7,7 +7,7 @@
 use super::IdentityError;
 use super::authority::{self, Authority};
 use super::certificate::{UnixTimestamp, end_of};
-use super::secret::{Line, Role, Secrets, sha256};
+use super::secret::{Line, SecretRole, Secrets, sha256};
 use super::trust::{End, Pem, TrustStore, Voucher, for_tls};
 use super::{ALPN, Validity, unusable};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -97,7 +97,7 @@ impl Tls {
     /// From secrets, for a process with this role, name and key. Slow for phrases.
     pub(super) fn of_secrets(
         secrets: &Secrets,
-        (role, name): (Role, &str),
+        (role, name): (SecretRole, &str),
         key: &KeyPair,
         time: Arc<dyn TimeProvider>,
     ) -> Result<Self, IdentityError> {
@@ -120,7 +120,7 @@ impl Tls {
         let trust = Arc::new(TrustStore::Secrets(vouchers));
         Ok(Self {
             ends: end_of(&card),
-            card: (role == Role::Member).then_some(card),
+            card: (role == SecretRole::Member).then_some(card),
             validity: Some(validity),
             fingerprints: secrets.lines().iter().map(Line::fingerprint).collect(),
             operator_hashes,
@@ -201,25 +201,25 @@ impl Tls {
 fn vouched_for(line: &Line) -> Result<Vec<Voucher>, IdentityError> {
     let voucher = |role, anchor| Voucher { role, anchor };
     let members = voucher(
-        Role::Member,
+        SecretRole::Member,
         authority::member_anchor(&line.member_public_key()),
     );
     let Some(keys) = line.keys() else {
         return Ok(vec![members]);
     };
-    let clients = Authority::of(Role::Client, &keys.client)?;
+    let clients = Authority::of(SecretRole::Client, &keys.client)?;
     Ok(vec![
         members,
-        voucher(Role::Client, clients.anchor().clone()),
+        voucher(SecretRole::Client, clients.anchor().clone()),
     ])
 }
 
 /// The authority that signs the certificate of a process that has this line.
-fn signer(line: &Line, role: Role) -> Result<Authority, IdentityError> {
+fn signer(line: &Line, role: SecretRole) -> Result<Authority, IdentityError> {
     let seed = match role {
-        Role::Member => line.keys().map(|keys| keys.member),
-        Role::Client => line.client_key(),
-        Role::Operator => None,
+        SecretRole::Member => line.keys().map(|keys| keys.member),
+        SecretRole::Client => line.client_key(),
+        SecretRole::Operator => None,
     };
     let refused = || IdentityError::OtherRole {
         file: line.role(),

@@ -7,7 +7,7 @@
 
 use super::IdentityError;
 use super::certificate::CertificateFacts;
-use super::secret::Role;
+use super::secret::SecretRole;
 use rustls::{CertificateError, OtherError};
 use rustls_pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use std::collections::BTreeSet;
@@ -39,7 +39,7 @@ pub(super) enum TrustStore {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Voucher {
     /// The role of the certificates that it signs.
-    pub(super) role: Role,
+    pub(super) role: SecretRole,
     pub(super) anchor: TrustAnchor<'static>,
 }
 
@@ -99,7 +99,7 @@ impl Pem {
 
     /// The roles that a certificate names: URIs among its alternative names, or organizational
     /// units of its subject.
-    pub(super) fn roles(&self, certificate: &CertificateDer<'_>) -> BTreeSet<Role> {
+    pub(super) fn roles(&self, certificate: &CertificateDer<'_>) -> BTreeSet<SecretRole> {
         let mut said: Vec<String> = Vec::new();
         if let Ok(parsed) = EndEntityCert::try_from(certificate) {
             said.extend(parsed.valid_uri_names().map(str::to_owned));
@@ -107,7 +107,7 @@ impl Pem {
         if let Some(facts) = CertificateFacts::of(certificate) {
             said.extend(facts.units);
         }
-        [Role::Member, Role::Client, Role::Operator]
+        [SecretRole::Member, SecretRole::Client, SecretRole::Operator]
             .into_iter()
             .filter(|role| {
                 said.iter()

@@ -6,10 +6,10 @@
 //!            lanes of calls, of bulk, of carried datagrams ──>  both up
 //! ```
 
-use super::super::endpoint::{Close, Failure};
+use super::super::accept_limit::SourcePlace;
+use super::super::endpoint::{Close, DialFailure};
 use super::super::hello::{HELLO_BYTES_MAX, Hello, Side, binding, judge};
 use super::super::identity::{Evidence, Identity};
-use super::super::places::SourcePlace;
 use doyen_placement::MemberId;
 use quinn_proto::{Connection, Dir, ReadError, StreamId, WriteError};
 use std::net::SocketAddr;
@@ -109,9 +109,9 @@ impl Opening {
         connection: &mut Connection,
         identity: &Identity,
         ours: &Hello,
-        admit: impl FnOnce(&Hello) -> Result<(), Failure>,
-        expect: impl FnOnce(Option<MemberId>, &Hello) -> Result<(), Failure>,
-    ) -> Result<Option<OpenedLane>, (Failure, Close)> {
+        admit: impl FnOnce(&Hello) -> Result<(), DialFailure>,
+        expect: impl FnOnce(Option<MemberId>, &Hello) -> Result<(), DialFailure>,
+    ) -> Result<Option<OpenedLane>, (DialFailure, Close)> {
         match self {
             Self::Dialled {
                 peer, hello, bytes, ..
@@ -137,7 +137,7 @@ impl Opening {
                         "another process answers there ({}, {})",
                         theirs.name, theirs.id
                     );
-                    return Err((Failure::Unreachable(why), Close::Stranger));
+                    return Err((DialFailure::Unreachable(why), Close::Stranger));
                 }
                 expect(*peer, &theirs).map_err(refusal)?;
                 let calls = open(connection, &[TAG_CALLS], false)?;
@@ -210,7 +210,7 @@ impl Opening {
 fn read_lanes(
     connection: &mut Connection,
     lanes: &mut Vec<(StreamId, Option<u8>)>,
-) -> Result<Option<[StreamId; 3]>, (Failure, Close)> {
+) -> Result<Option<[StreamId; 3]>, (DialFailure, Close)> {
     while lanes.len() < 3
         && let Some(stream) = connection.streams().accept(Dir::Bi)
     {
@@ -229,7 +229,7 @@ fn read_lanes(
     };
     if [first, second, third] != [TAG_CALLS, TAG_BULK, TAG_CARRIED] {
         return Err((
-            Failure::Hello(format!(
+            DialFailure::Hello(format!(
                 "it opened unknown lanes {:?}",
                 [first, second, third]
             )),
@@ -239,8 +239,8 @@ fn read_lanes(
     Ok(Some([calls, bulk, carried]))
 }
 
-fn refusal(failure: Failure) -> (Failure, Close) {
-    let close = if failure == Failure::Stranger {
+fn refusal(failure: DialFailure) -> (DialFailure, Close) {
+    let close = if failure == DialFailure::Stranger {
         Close::Stranger
     } else {
         Close::Hello
@@ -249,7 +249,7 @@ fn refusal(failure: Failure) -> (Failure, Close) {
 }
 
 /// The number of one end of this connection.
-fn number_of(connection: &Connection, side: Side) -> Result<[u8; 32], (Failure, Close)> {
+fn number_of(connection: &Connection, side: Side) -> Result<[u8; 32], (DialFailure, Close)> {
     let session = connection.crypto_session();
     let export = |number: &mut [u8], label: &[u8], context: &[u8]| {
         let exported = session.export_keying_material(number, label, context);
@@ -260,9 +260,9 @@ fn number_of(connection: &Connection, side: Side) -> Result<[u8; 32], (Failure, 
 
 const ENDED: &str = "the stream has ended";
 
-fn broken(why: &str) -> (Failure, Close) {
+fn broken(why: &str) -> (DialFailure, Close) {
     (
-        Failure::Hello(format!("its hello broke off: {why}")),
+        DialFailure::Hello(format!("its hello broke off: {why}")),
         Close::Hello,
     )
 }
@@ -271,7 +271,7 @@ fn open(
     connection: &mut Connection,
     bytes: &[u8],
     whole: bool,
-) -> Result<StreamId, (Failure, Close)> {
+) -> Result<StreamId, (DialFailure, Close)> {
     let stream = connection
         .streams()
         .open(Dir::Bi)
@@ -286,7 +286,7 @@ fn say(
     stream: StreamId,
     bytes: &[u8],
     whole: bool,
-) -> Result<(), (Failure, Close)> {
+) -> Result<(), (DialFailure, Close)> {
     let mut send = connection.send_stream(stream);
     match send.write(bytes) {
         Ok(written) if written == bytes.len() => {}
@@ -306,7 +306,7 @@ fn read(
     connection: &mut Connection,
     stream: StreamId,
     bytes: &mut Vec<u8>,
-) -> Result<bool, (Failure, Close)> {
+) -> Result<bool, (DialFailure, Close)> {
     let mut recv = connection.recv_stream(stream);
     let mut chunks = recv.read(true).map_err(|_| broken(ENDED))?;
     let ended = loop {
@@ -325,7 +325,10 @@ fn read(
 }
 
 /// The first byte of a lane, if it has arrived.
-fn read_tag(connection: &mut Connection, stream: StreamId) -> Result<Option<u8>, (Failure, Close)> {
+fn read_tag(
+    connection: &mut Connection,
+    stream: StreamId,
+) -> Result<Option<u8>, (DialFailure, Close)> {
     let mut recv = connection.recv_stream(stream);
     let mut chunks = recv.read(true).map_err(|_| broken(ENDED))?;
     let tag = match chunks.next(1) {

@@ -1,7 +1,7 @@
 //! The seeds of a client: addresses of unknown members.
 
 use super::super::backoff::Backoff;
-use super::super::endpoint::Failure;
+use super::super::endpoint::DialFailure;
 use super::{BACKOFF_LEAST, BACKOFF_MOST, LinkDial};
 use quinn_proto::ConnectionHandle;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// The seeds of a client. A node has none here.
 #[derive(Debug, Default)]
-pub(super) struct Seeds(Vec<Seed>);
+pub(super) struct SeedDialer(Vec<Seed>);
 
 #[derive(Debug)]
 struct Seed {
@@ -17,10 +17,10 @@ struct Seed {
     dial: LinkDial,
     backoff: Backoff,
     /// Why it refused us at the last attempt.
-    failure: Option<Failure>,
+    failure: Option<DialFailure>,
 }
 
-impl Seeds {
+impl SeedDialer {
     /// Replaces the seeds. Returns the dials under way to former ones.
     pub(super) fn set(&mut self, addresses: &[SocketAddr], now: Instant) -> Vec<ConnectionHandle> {
         let (kept, void) = std::mem::take(&mut self.0)
@@ -80,7 +80,7 @@ impl Seeds {
     }
 
     /// The seed refused us. It is tried again after a pause.
-    pub(super) fn failed(&mut self, address: SocketAddr, failure: Failure, now: Instant) {
+    pub(super) fn failed(&mut self, address: SocketAddr, failure: DialFailure, now: Instant) {
         if let Some(seed) = self.get(address) {
             seed.dial = LinkDial::At(now + seed.backoff.next_wait());
             seed.failure = Some(failure);
@@ -98,7 +98,7 @@ impl Seeds {
     }
 
     /// The seeds that refused us, and why.
-    pub(super) fn failures(&self) -> Vec<(SocketAddr, Failure)> {
+    pub(super) fn failures(&self) -> Vec<(SocketAddr, DialFailure)> {
         self.0
             .iter()
             .filter_map(|s| Some((s.address, s.failure.clone()?)))

@@ -1,4 +1,4 @@
-use super::super::identity::secret::{Role, Secrets};
+use super::super::identity::secret::{SecretRole, Secrets};
 use super::*;
 use crate::testkit::{Plane, Relay};
 use bytes::Buf;
@@ -230,7 +230,7 @@ impl Pair {
     }
 
     /// Why a connection of this node did not open.
-    fn failure(&mut self, at: usize) -> Failure {
+    fn failure(&mut self, at: usize) -> DialFailure {
         self.nodes[at].links.failures.clear();
         self.until("a connection fails", |pair| {
             pair.nodes[at].links.failures.pop()
@@ -639,7 +639,7 @@ fn only_peers_are_let_in() {
     let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
     pair.nodes[A].links.set_peers(&[b]);
     // b does not know a, and refuses it until it does.
-    assert_eq!(pair.failure(A), Failure::Stranger);
+    assert_eq!(pair.failure(A), DialFailure::Stranger);
     assert!(pair.seen_nothing());
     pair.nodes[B].links.set_peers(&[a]);
     pair.expect(B, Seen::Connected(id(1)));
@@ -729,7 +729,7 @@ fn another_secret_is_refused() {
     let (a, b) = (pair.nodes[A].entry(), pair.nodes[B].entry());
     pair.nodes[A].links.set_peers(&[b]);
     pair.nodes[B].links.set_peers(&[a]);
-    assert_eq!(pair.failure(A), Failure::OtherSecret);
+    assert_eq!(pair.failure(A), DialFailure::OtherSecret);
     assert!(pair.seen_nothing());
 }
 
@@ -743,7 +743,7 @@ fn another_process_at_the_address_is_not_taken_for_the_peer() {
     assert!(
         matches!(
             &failure,
-            Failure::Unreachable(why) if why.contains("another process answers there")
+            DialFailure::Unreachable(why) if why.contains("another process answers there")
         ),
         "{failure}"
     );
@@ -757,7 +757,7 @@ fn an_unanswered_dial_ends_and_is_tried_again() {
         .links
         .set_peers(&[(id(2), "node 2".into(), silent.local_addr().unwrap())]);
     for _ in 0..2 {
-        assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
+        assert!(matches!(pair.failure(A), DialFailure::Unreachable(_)));
     }
 }
 
@@ -841,7 +841,7 @@ fn a_client_learns_the_id_of_its_seed_and_keeps_the_connection() {
 #[test]
 fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
     let mut pair = guest(None, Node::new(CLIENT, SECRET));
-    assert_eq!(pair.failure(A), Failure::Stranger);
+    assert_eq!(pair.failure(A), DialFailure::Stranger);
     pair.nodes[A].links.set_clients_max(Some(0));
     let refused = pair.until("it is refused", |pair| {
         pair.nodes[B]
@@ -851,7 +851,7 @@ fn clients_are_let_in_once_there_is_a_table_and_up_to_their_number() {
             .filter(|(_, f)| f.is_lasting())
     });
     assert!(
-        matches!(&refused.1, Failure::Refused(why) if why.contains("--clients-max")),
+        matches!(&refused.1, DialFailure::Refused(why) if why.contains("--clients-max")),
         "{refused:?}"
     );
     pair.nodes[A].links.set_clients_max(Some(1));
@@ -875,20 +875,20 @@ fn no_member_dials_a_client() {
         )
         .unwrap();
     pair.nodes[A].links.set_seeds(&[address]);
-    assert!(matches!(pair.failure(A), Failure::Unreachable(_)));
+    assert!(matches!(pair.failure(A), DialFailure::Unreachable(_)));
     assert!(pair.seen_nothing());
 }
 
 #[test]
 fn a_client_with_another_secret_or_the_certificate_of_a_node_stays_outside() {
     let mut pair = guest(Some(1), Node::new(CLIENT, b"another secret altogether"));
-    assert_eq!(pair.failure(B), Failure::OtherSecret);
+    assert_eq!(pair.failure(B), DialFailure::OtherSecret);
     let mut client = Node::new(CLIENT, SECRET);
     let identity = Arc::new(Identity::from_secret(SECRET, &client.name).unwrap());
     client.links =
         Links::new(UdpSocket::bind("127.0.0.1:0").unwrap(), identity, client.id).unwrap();
     let mut pair = guest(Some(1), client);
-    assert!(matches!(pair.failure(A), Failure::Hello(why) if why.contains("as a client")));
+    assert!(matches!(pair.failure(A), DialFailure::Hello(why) if why.contains("as a client")));
 }
 
 /// With the client's file alone, a process can be a client of nodes. It can be no node, and it
@@ -897,10 +897,10 @@ fn a_client_with_another_secret_or_the_certificate_of_a_node_stays_outside() {
 fn a_client_s_file_makes_a_client_and_nothing_else() {
     let file = Secrets::of_bytes(SECRET)
         .unwrap()
-        .for_role(Role::Client)
+        .for_role(SecretRole::Client)
         .unwrap();
     let node = |id, name: &str| {
-        let identity = Identity::of_secrets(file.clone(), None, Role::Client, name).unwrap();
+        let identity = Identity::of_secrets(file.clone(), None, SecretRole::Client, name).unwrap();
         Node::with("127.0.0.1:0", id, Arc::new(identity))
     };
     // The control: a client.
@@ -913,7 +913,7 @@ fn a_client_s_file_makes_a_client_and_nothing_else() {
     for node in &mut pair.nodes {
         node.links.set_peers(&entries);
     }
-    assert!(matches!(pair.failure(B), Failure::Hello(why) if why.contains("as a member")));
+    assert!(matches!(pair.failure(B), DialFailure::Hello(why) if why.contains("as a member")));
 
     // A node for another client: its handshake is refused, or its hello has no certificate.
     let victim = node(CLIENT, "victim");
@@ -921,7 +921,7 @@ fn a_client_s_file_makes_a_client_and_nothing_else() {
     let address = pair.nodes[B].entry().2;
     pair.nodes[B].links.set_clients_max(Some(1));
     pair.nodes[A].links.set_seeds(&[address]);
-    assert_eq!(pair.failure(A), Failure::OtherSecret);
+    assert_eq!(pair.failure(A), DialFailure::OtherSecret);
     assert!(pair.seen_nothing());
 }
 
@@ -935,8 +935,8 @@ fn a_data_connection_whose_line_goes_is_closed() {
     let secrets = Secrets::of_bytes(&std::fs::read(&path).unwrap()).unwrap();
     let both = [other.as_slice(), SECRET].join(&b"\n"[..]);
     let both = Secrets::of_bytes(&both).unwrap();
-    let of_other = Identity::of_secrets(both, None, Role::Member, "node 3");
-    let identity = Identity::of_secrets(secrets, Some(path.clone()), Role::Member, "node 2");
+    let of_other = Identity::of_secrets(both, None, SecretRole::Member, "node 3");
+    let identity = Identity::of_secrets(secrets, Some(path.clone()), SecretRole::Member, "node 2");
     let identity = Arc::new(identity.unwrap());
     let nodes = vec![
         Node::new(1, SECRET),

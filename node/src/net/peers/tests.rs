@@ -1,5 +1,5 @@
 use super::super::identity::PemFiles;
-use super::super::identity::secret::{Role, Secrets};
+use super::super::identity::secret::{SecretRole, Secrets};
 use super::super::probe::Probes;
 use super::*;
 use doyen_gossip::SigningSeed;
@@ -10,7 +10,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Node {
     id: MemberId,
-    peers: Rc<Peers>,
+    peers: Rc<ControlPeers>,
     events: PeerEvents,
 }
 
@@ -23,7 +23,7 @@ impl Node {
     fn with(id: u64, identity: Arc<Identity>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let at = socket.local_addr().unwrap();
-        let (peers, events) = Peers::start(
+        let (peers, events) = ControlPeers::start(
             socket,
             at,
             identity,
@@ -51,7 +51,7 @@ impl Node {
     async fn refusal(&mut self) -> String {
         match self.next().await {
             PeerEvent::Unreached {
-                failure: Failure::Refused(why),
+                failure: DialFailure::Refused(why),
                 ..
             } => why,
             other => panic!("{} must be refused: {other:?}", self.id),
@@ -183,12 +183,12 @@ fn another_secret_is_refused_on_both_sides_and_both_say_so() {
         let PeerEvent::Unreached { failure, .. } = a.next().await else {
             panic!("a must fail")
         };
-        assert_eq!(failure, Failure::OtherSecret);
+        assert_eq!(failure, DialFailure::OtherSecret);
         assert!(failure.to_string().contains("--secret-file"));
         assert!(matches!(
             b.next().await,
             PeerEvent::TurnedAway {
-                failure: Failure::OtherSecret,
+                failure: DialFailure::OtherSecret,
                 ..
             }
         ));
@@ -220,7 +220,7 @@ fn identity_from_files(
         write("cert.pem", certificate.pem()),
     );
     let files = PemFiles::new(&ca, &cert, &write("key.pem", key.serialize_pem()));
-    Arc::new(Identity::from_pem(files, Role::Member, name).unwrap())
+    Arc::new(Identity::from_pem(files, SecretRole::Member, name).unwrap())
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn certificates_of_files_bind_names_to_hosts() {
         let start = |id: u64, name: &str, subject: &str| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let at = socket.local_addr().unwrap();
-            let (peers, events) = Peers::start(
+            let (peers, events) = ControlPeers::start(
                 socket,
                 at,
                 identity_from_files(&authority, name, subject),
@@ -266,7 +266,7 @@ fn certificates_of_files_bind_names_to_hosts() {
         assert!(matches!(
             d.next().await,
             PeerEvent::Unreached {
-                failure: Failure::OtherSecret,
+                failure: DialFailure::OtherSecret,
                 ..
             }
         ));
@@ -279,14 +279,14 @@ fn a_client_s_file_opens_no_control_port() {
     run(async {
         let mut b = Node::start(2, SECRET);
         let member = Secrets::of_bytes(SECRET).unwrap();
-        let file = member.for_role(Role::Client).unwrap();
+        let file = member.for_role(SecretRole::Client).unwrap();
         let identity = |file: &Secrets, role| {
             Arc::new(Identity::of_secrets(file.clone(), None, role, "node 1").unwrap())
         };
-        assert!(Identity::of_secrets(file.clone(), None, Role::Member, "node 1").is_err());
+        assert!(Identity::of_secrets(file.clone(), None, SecretRole::Member, "node 1").is_err());
         // A changed program says that it is a node, and then that it is a client.
         for id in [1, MemberId::of_client(1).0] {
-            let mut a = Node::with(id, identity(&file, Role::Client));
+            let mut a = Node::with(id, identity(&file, SecretRole::Client));
             a.ask(Peer::Address(b.address()), 1);
             let why = a.refusal().await;
             assert!(
@@ -296,7 +296,7 @@ fn a_client_s_file_opens_no_control_port() {
             assert!(matches!(b.next().await, PeerEvent::TurnedAway { .. }));
         }
         // The control: the same with the members' file.
-        let a = Node::with(1, identity(&member, Role::Member));
+        let a = Node::with(1, identity(&member, SecretRole::Member));
         a.ask(Peer::Address(b.address()), 1);
         assert_eq!(b.ticket().await, (a.id, 1));
     });
@@ -312,12 +312,13 @@ fn a_peer_that_no_line_vouches_for_is_disconnected() {
         let write = |lines: &[&[u8]]| std::fs::write(&path, lines.join(&b"\n"[..])).unwrap();
         write(&[SECRET, &other]);
         let secrets = Secrets::of_bytes(&std::fs::read(&path).unwrap()).unwrap();
-        let identity = Identity::of_secrets(secrets, Some(path.clone()), Role::Member, "node 1");
+        let identity =
+            Identity::of_secrets(secrets, Some(path.clone()), SecretRole::Member, "node 1");
         let mut a = Node::with(1, Arc::new(identity.unwrap()));
         // It signs with the other line.
         let both = [other.as_slice(), SECRET].join(&b"\n"[..]);
         let both = Secrets::of_bytes(&both).unwrap();
-        let of_other = Identity::of_secrets(both, None, Role::Member, "node 2");
+        let of_other = Identity::of_secrets(both, None, SecretRole::Member, "node 2");
         let mut b = Node::with(2, Arc::new(of_other.unwrap()));
         let c = Node::start(3, SECRET);
         b.ask(Peer::Address(a.address()), 2);
@@ -339,7 +340,7 @@ fn a_peer_that_no_line_vouches_for_is_disconnected() {
         loop {
             match b.next().await {
                 PeerEvent::Unreached { failure, .. } => {
-                    break assert_eq!(failure, Failure::OtherSecret);
+                    break assert_eq!(failure, DialFailure::OtherSecret);
                 }
                 _ => b.ask(Peer::Address(a.address()), 4),
             }
@@ -364,7 +365,7 @@ fn a_stolen_name_is_refused() {
         assert!(matches!(
             b.next().await,
             PeerEvent::TurnedAway {
-                failure: Failure::Hello(_),
+                failure: DialFailure::Hello(_),
                 ..
             }
         ));
@@ -397,7 +398,9 @@ fn only_the_process_with_the_key_of_a_member_is_that_member() {
             let PeerEvent::Unreached { failure, .. } = b.next().await else {
                 panic!("{shown:?}: it must not be taken for that member")
             };
-            assert!(matches!(failure, Failure::Hello(why) if why.contains("that member's key")));
+            assert!(
+                matches!(failure, DialFailure::Hello(why) if why.contains("that member's key"))
+            );
         }
     });
 }
@@ -417,7 +420,7 @@ fn a_proof_of_another_connection_is_refused() {
         let PeerEvent::TurnedAway { failure, .. } = b.next().await else {
             panic!("it must be refused")
         };
-        assert!(matches!(failure, Failure::Hello(why) if why.contains("the private part")));
+        assert!(matches!(failure, DialFailure::Hello(why) if why.contains("the private part")));
     });
 }
 

@@ -2,9 +2,9 @@
 //! patterns for keys and channels.
 
 use super::rules::{Selector, User, keyspace_parts};
-use crate::resp::command::table::{COMMANDS, COUNT, Spec};
+use crate::resp::command::table::{COMMANDS, COUNT, RespSpec};
 use crate::resp::command::{
-    self, Acl, All, ClientCommand, ConnectionCommand, Request, ScriptCommand, ServerCommand,
+    self, Acl, All, ClientCommand, ConnectionCommand, RespRequest, ScriptCommand, ServerCommand,
 };
 use crate::resp::databases;
 use crate::resp::notices::database_of;
@@ -35,7 +35,7 @@ pub(crate) struct Compiled {
 /// A selector.
 #[derive(Debug)]
 struct Judging {
-    commands: Commands,
+    commands: CommandSet,
     keys: KeyGrants,
     channels: Patterns,
     /// The patterns of channels as they are written.
@@ -49,7 +49,7 @@ type Keyspaces = (Box<[u8]>, Option<i64>);
 
 /// The commands of a selector, by their places in the table.
 #[derive(Debug, Default)]
-struct Commands {
+struct CommandSet {
     bits: [u64; COUNT.div_ceil(64)],
     /// First arguments, in small letters, with which other commands are allowed.
     first: BTreeMap<u16, Vec<Box<[u8]>>>,
@@ -140,7 +140,7 @@ impl Compiled {
     /// What it lacks.
     pub(crate) fn judge(
         &self,
-        spec: &Spec,
+        spec: &RespSpec,
         args: &dyn Arguments,
         home: Home<'_>,
     ) -> Result<(), Denied> {
@@ -213,7 +213,7 @@ impl Judging {
             parts.collect()
         });
         Self {
-            commands: Commands::new(selector),
+            commands: CommandSet::new(selector),
             keys: KeyGrants::of(&keys),
             channels,
             patterns: selector.channels.iter().cloned().collect(),
@@ -221,7 +221,7 @@ impl Judging {
         }
     }
 
-    fn judge(&self, spec: &Spec, args: &dyn Arguments, home: Home<'_>) -> Result<(), Denied> {
+    fn judge(&self, spec: &RespSpec, args: &dyn Arguments, home: Home<'_>) -> Result<(), Denied> {
         if !self.commands.allow(spec, args) && !spec.has_flag("no_auth") {
             return Err(Denied::Command);
         }
@@ -236,15 +236,16 @@ impl Judging {
             }
         }
         let pattern = matches!(spec.access, Access::Patterns);
-        let mut channels = spec.channel_places(args);
+        let mut channels = spec.channel_indexes(args);
         match channels.find(|at| !self.hears(args.get(*at), pattern)) {
             Some(at) => Err(Denied::Channel(at)),
             None => Ok(()),
         }
     }
 
-    /// Whether a client may subscribe. Messages about keys belong to the database of the keys. Those
-    /// that a pattern takes from several databases are judged one by one (`Compiled::may_hear_of`).
+    /// Whether a client may subscribe. Messages about keys belong to the database of the keys.
+    /// Those that a pattern takes from several databases are judged one by one
+    /// (`Compiled::may_hear_of`).
     fn hears(&self, name: &[u8], pattern: bool) -> bool {
         let within = || database_of(name).is_none_or(|database| self.hears_of(database));
         self.names(name, pattern) && (self.keyspaces.is_none() || within())
@@ -288,7 +289,7 @@ impl Judging {
 
     /// Whether a command may work in the keyspaces and databases that it would work in. That is
     /// judged by what it would execute: its options may repeat each other.
-    fn may_work(&self, spec: &Spec, args: &dyn Arguments, home: Home<'_>) -> bool {
+    fn may_work(&self, spec: &RespSpec, args: &dyn Arguments, home: Home<'_>) -> bool {
         use ConnectionCommand as C;
         let in_database = |database| self.is_home(Home { database, ..home });
         let at_home = || self.is_home(home);
@@ -302,39 +303,41 @@ impl Judging {
             return !(names_keys || spec.is_in("keyspace")) || at_home();
         };
         match &request {
-            Request::Data(data::Request::One { action, .. }) => {
+            RespRequest::Data(data::ParsedRequest::One { action, .. }) => {
                 let own = databases::map(home.database).unwrap_or_default();
                 let others = action.others(own);
                 let mut others = others.map(|(map, _)| databases::index(map) as i64);
                 at_home() && others.all(in_database)
             }
-            Request::Data(data::Request::Many(_))
-            | Request::Script(ScriptCommand::Run { .. })
-            | Request::Connection(C::Watch) => at_home(),
-            Request::All(All::Clear { databases: true }) => {
+            RespRequest::Data(data::ParsedRequest::Many(_))
+            | RespRequest::Script(ScriptCommand::Run { .. })
+            | RespRequest::Connection(C::Watch) => at_home(),
+            RespRequest::All(All::Clear { databases: true }) => {
                 (0..databases::COUNT as i64).all(in_database)
             }
-            Request::All(_) => at_home(),
-            Request::Connection(C::Select(index)) => in_database(*index),
-            Request::Client(ClientCommand::Use(name)) => self.is_home(Home {
+            RespRequest::All(_) => at_home(),
+            RespRequest::Connection(C::Select(index)) => in_database(*index),
+            RespRequest::Client(ClientCommand::Use(name)) => self.is_home(Home {
                 keyspace: &String::from_utf8_lossy(name),
                 database: 0,
             }),
             // They show keys of other clients' commands.
-            Request::Server(
+            RespRequest::Server(
                 ServerCommand::SlowlogGet(_)
                 | ServerCommand::Monitor
                 | ServerCommand::Acl(Acl::Log(_)),
             ) => self.is_everywhere(),
             // They touch no keys. Channels are judged by their names.
-            Request::Script(ScriptCommand::Load | ScriptCommand::Exists | ScriptCommand::Flush)
-            | Request::Connection(_)
-            | Request::Client(_)
-            | Request::Server(_)
-            | Request::Cluster(_)
-            | Request::PubSub(_)
-            | Request::Wait
-            | Request::Constant(_) => true,
+            RespRequest::Script(
+                ScriptCommand::Load | ScriptCommand::Exists | ScriptCommand::Flush,
+            )
+            | RespRequest::Connection(_)
+            | RespRequest::Client(_)
+            | RespRequest::Server(_)
+            | RespRequest::Cluster(_)
+            | RespRequest::PubSub(_)
+            | RespRequest::Wait
+            | RespRequest::Constant(_) => true,
         }
     }
 
@@ -366,7 +369,7 @@ impl Judging {
     }
 }
 
-impl Commands {
+impl CommandSet {
     fn new(selector: &Selector) -> Self {
         let mut commands = Self::default();
         if selector.all_commands {
@@ -391,7 +394,7 @@ impl Commands {
     }
 
     /// Allows a command with its subcommands, or forbids them.
-    fn set(&mut self, spec: &Spec, allow: bool) {
+    fn set(&mut self, spec: &RespSpec, allow: bool) {
         self.first.remove(&spec.number);
         for spec in std::iter::once(spec).chain(COMMANDS.subcommands(spec)) {
             let (word, bit) = place(spec.number);
@@ -408,7 +411,7 @@ impl Commands {
         self.bits[word] & bit != 0
     }
 
-    fn allow(&self, spec: &Spec, args: &dyn Arguments) -> bool {
+    fn allow(&self, spec: &RespSpec, args: &dyn Arguments) -> bool {
         self.has(spec.number)
             || self.first.get(&spec.number).is_some_and(|first| {
                 let given = args.get(1);

@@ -3,7 +3,7 @@
 use super::DEFAULT;
 use super::password::Hashing;
 use super::rules::{User, is_space, words};
-use doyen_placement::access::{Access, AccessUser, may_be_user};
+use doyen_placement::access::{AccessSettings, AccessUser, may_be_user};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 ///
 /// # Errors
 /// It cannot be read, or a line is wrong: all that is wrong with it, in one line.
-pub(crate) fn load(path: &Path) -> Result<Access, String> {
+pub(crate) fn load(path: &Path) -> Result<AccessSettings, String> {
     let shown = path.display();
     let opened = fs::File::open(path)
         .map_err(|why| format!("Error loading ACLs, opening file '{shown}': {why}"))?;
@@ -42,7 +42,7 @@ pub(crate) fn load(path: &Path) -> Result<Access, String> {
 ///
 /// # Errors
 /// Each line that is wrong, with its number.
-pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
+pub(crate) fn parse(text: &[u8]) -> Result<AccessSettings, Vec<String>> {
     /// The most mistakes that are reported.
     const TOLD: usize = 16;
     let (mut users, mut wrong) = (BTreeMap::new(), Vec::new());
@@ -67,7 +67,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Access, Vec<String>> {
     }
     let users = users.into_iter();
     let users = users.map(|(name, rules)| AccessUser { name, rules });
-    Ok(Access::of_users(users.collect()))
+    Ok(AccessSettings::of_users(users.collect()))
 }
 
 /// The name and the rules of a line.
@@ -89,7 +89,7 @@ fn user(line: &[u8]) -> Result<AccessUser, String> {
 }
 
 /// The text of a file with these users.
-pub(crate) fn print(access: &Access) -> Vec<u8> {
+pub(crate) fn print(access: &AccessSettings) -> Vec<u8> {
     let mut text = Vec::new();
     let mut line = |name: &[u8], rules: &[u8]| {
         [b"user ", name, b" ", rules, b"\n"]
@@ -110,7 +110,7 @@ pub(crate) fn print(access: &Access) -> Vec<u8> {
 ///
 /// # Errors
 /// It cannot be written.
-pub(crate) fn save(path: &Path, access: &Access) -> io::Result<()> {
+pub(crate) fn save(path: &Path, access: &AccessSettings) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(
         ".tmp-{}-{}",

@@ -28,7 +28,7 @@ pub(crate) struct AclLog {
 
 /// Why something was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub(crate) enum DenialReason {
     Command,
     Keyspace,
     Key,
@@ -37,7 +37,7 @@ pub(crate) enum Reason {
     Auth,
 }
 
-impl From<Denied> for Reason {
+impl From<Denied> for DenialReason {
     fn from(denied: Denied) -> Self {
         match denied {
             Denied::Command => Self::Command,
@@ -48,7 +48,7 @@ impl From<Denied> for Reason {
     }
 }
 
-impl From<Lacks> for Reason {
+impl From<Lacks> for DenialReason {
     fn from(lacks: Lacks) -> Self {
         match lacks {
             Lacks::Command => Self::Command,
@@ -73,7 +73,7 @@ pub(crate) enum Within {
 /// A refusal.
 #[derive(Debug)]
 pub(crate) struct AclRefusal<'a> {
-    pub(crate) reason: Reason,
+    pub(crate) reason: DenialReason,
     pub(crate) within: Within,
     /// The command, key or channel that was refused.
     pub(crate) object: &'a [u8],
@@ -87,7 +87,7 @@ pub(crate) struct AclRefusal<'a> {
 struct AclLogEntry {
     id: u64,
     count: u64,
-    reason: Reason,
+    reason: DenialReason,
     within: Within,
     object: Bytes,
     user: Bytes,
@@ -150,11 +150,11 @@ impl AclLog {
             encoder.bulk(b"count");
             encoder.integer(number(entry.count));
             let reason: &[u8] = match entry.reason {
-                Reason::Command => b"command",
-                Reason::Keyspace => b"keyspace",
-                Reason::Key => b"key",
-                Reason::Channel => b"channel",
-                Reason::Auth => b"auth",
+                DenialReason::Command => b"command",
+                DenialReason::Keyspace => b"keyspace",
+                DenialReason::Key => b"key",
+                DenialReason::Channel => b"channel",
+                DenialReason::Auth => b"auth",
             };
             let context: &[u8] = match entry.within {
                 Within::Nothing => b"toplevel",

@@ -6,7 +6,7 @@ use super::password::Hashing;
 use super::rules::User;
 use crate::resp::command::table::COMMANDS;
 use doyen_engine::command::Arguments;
-use doyen_placement::access::{Access, AccessUser, UserChange, may_be_user};
+use doyen_placement::access::{AccessSettings, AccessUser, UserChange, may_be_user};
 
 const BAD_NAME: &str = "Usernames can't contain spaces or null characters";
 const LONG_NAME: &str = "the name of a user must have 1 to 256 bytes";
@@ -15,7 +15,7 @@ const LONG_NAME: &str = "the name of a user must have 1 to 256 bytes";
 ///
 /// # Errors
 /// This version does not know some of the rules.
-pub(super) fn stored(access: &Access, name: &[u8]) -> Result<Option<User>, String> {
+pub(super) fn stored(access: &AccessSettings, name: &[u8]) -> Result<Option<User>, String> {
     let newer = |_| {
         format!(
             "the rules of user {} are from a newer version of Doyen: change them at a member that \
@@ -35,7 +35,7 @@ pub(super) fn stored(access: &Access, name: &[u8]) -> Result<Option<User>, Strin
 /// # Errors
 /// The name or a rule is wrong. The text may repeat a password.
 pub(crate) fn set<'a>(
-    access: &Access,
+    access: &AccessSettings,
     name: &[u8],
     rules: impl IntoIterator<Item = &'a [u8]>,
     hashing: Hashing,
@@ -59,7 +59,7 @@ pub(crate) fn set<'a>(
 ///
 /// # Errors
 /// It is `default`, which stays.
-pub(crate) fn remove(access: &Access, name: &[u8]) -> Result<Option<UserChange>, String> {
+pub(crate) fn remove(access: &AccessSettings, name: &[u8]) -> Result<Option<UserChange>, String> {
     if name == DEFAULT {
         return Err("The 'default' user cannot be removed".to_owned());
     }
@@ -72,7 +72,7 @@ pub(crate) fn remove(access: &Access, name: &[u8]) -> Result<Option<UserChange>,
 
 /// All users in order of name: each with its number of passwords, and its rules without them.
 #[cfg(feature = "http")]
-pub(crate) fn list(access: &Access) -> Vec<(Vec<u8>, usize, Vec<u8>)> {
+pub(crate) fn list(access: &AccessSettings) -> Vec<(Vec<u8>, usize, Vec<u8>)> {
     let told = |name: &[u8], mut user: User| {
         let passwords = std::mem::take(&mut user.passwords);
         (name.to_vec(), passwords.len(), user.print())
@@ -92,7 +92,7 @@ pub(crate) fn list(access: &Access) -> Vec<(Vec<u8>, usize, Vec<u8>)> {
 }
 
 /// Whether a client can become a user who may run `ACL SETUSER`.
-pub(crate) fn has_administrator(access: &Access) -> bool {
+pub(crate) fn has_administrator(access: &AccessSettings) -> bool {
     let default = access.rules(DEFAULT).is_none();
     default || access.users.iter().any(administers)
 }
@@ -120,7 +120,7 @@ fn administers(user: &AccessUser) -> bool {
 
 /// Says in the log that no client can become a user who may change the users: of a file, or else of
 /// the table.
-pub(crate) fn warn_without_administrator(access: &Access, of_file: bool) {
+pub(crate) fn warn_without_administrator(access: &AccessSettings, of_file: bool) {
     if !has_administrator(access) {
         let way_out = if of_file {
             "change the file of --resp-acl-file, and restart this node"

@@ -1,7 +1,7 @@
 //! A user of Redis clients as rules say it: parsed word by word, and printed so that the same words
 //! make the same user.
 
-use super::Why;
+use super::AclRuleError;
 use super::password::{Hashing, Password};
 use crate::resp::command::absent::{self, is_absent};
 use crate::resp::command::table::COMMANDS;
@@ -80,7 +80,7 @@ impl Selector {
     }
 
     /// Follows one rule.
-    fn apply(&mut self, rule: &[u8]) -> Result<(), Why> {
+    fn apply(&mut self, rule: &[u8]) -> Result<(), AclRuleError> {
         let word = rule.to_ascii_lowercase();
         match &*word {
             b"allkeys" | b"~*" => {
@@ -108,7 +108,7 @@ impl Selector {
             [b'~' | b'%', ..] => self.apply_keys(rule)?,
             [b'&', ..] => {
                 if self.all_channels {
-                    return Err(Why::AllChannels);
+                    return Err(AclRuleError::AllChannels);
                 }
                 add(&mut self.channels, pattern(&rule[1..])?);
             }
@@ -117,36 +117,36 @@ impl Selector {
                 let keyspace = pattern(&rule[KEYSPACE.len()..])?;
                 let (name, database) = keyspace_parts(&keyspace);
                 if name.is_empty() || database == Err(()) {
-                    return Err(Why::Syntax);
+                    return Err(AclRuleError::Syntax);
                 }
                 // The first one that is named leaves no others.
                 add(self.keyspaces.get_or_insert_default(), keyspace);
             }
-            _ => return Err(Why::Syntax),
+            _ => return Err(AclRuleError::Syntax),
         }
         Ok(())
     }
 
-    fn apply_keys(&mut self, rule: &[u8]) -> Result<(), Why> {
+    fn apply_keys(&mut self, rule: &[u8]) -> Result<(), AclRuleError> {
         if self.all_keys {
-            return Err(Why::AllKeys);
+            return Err(AclRuleError::AllKeys);
         }
         let (rights, text) = match rule {
             [b'~', text @ ..] => (Rights::BOTH, text),
             _ => {
                 let tilde = rule.iter().position(|byte| *byte == b'~');
-                let tilde = tilde.ok_or(Why::Syntax)?;
+                let tilde = tilde.ok_or(AclRuleError::Syntax)?;
                 let mut rights = Rights::NONE;
                 for letter in &rule[1..tilde] {
                     let right = match letter {
                         b'R' | b'r' if !rights.read => Rights::READ,
                         b'W' | b'w' if !rights.write => Rights::WRITE,
-                        _ => return Err(Why::Syntax),
+                        _ => return Err(AclRuleError::Syntax),
                     };
                     rights = rights.and(right);
                 }
                 if rights == Rights::NONE {
-                    return Err(Why::Syntax);
+                    return Err(AclRuleError::Syntax);
                 }
                 (rights, &rule[tilde + 1..])
             }
@@ -159,31 +159,31 @@ impl Selector {
         Ok(())
     }
 
-    fn apply_command(&mut self, allow: bool, name: &[u8]) -> Result<(), Why> {
-        let name = std::str::from_utf8(name).map_err(|_| Why::Unknown)?;
+    fn apply_command(&mut self, allow: bool, name: &[u8]) -> Result<(), AclRuleError> {
+        let name = std::str::from_utf8(name).map_err(|_| AclRuleError::Unknown)?;
         if name.bytes().any(|byte| is_space(&byte)) {
-            return Err(Why::Syntax);
+            return Err(AclRuleError::Syntax);
         }
         let known = |name: &str| COMMANDS.named(name.as_bytes());
         if let Some(category) = name.strip_prefix('@') {
             if !CATEGORIES.contains(&category) && !absent::CATEGORIES.contains(&category) {
-                return Err(Why::Unknown);
+                return Err(AclRuleError::Unknown);
             }
         } else if is_absent(name) {
             // It has no effect, and is kept: a later version may have the command.
         } else if let Some((command, first)) = name.rsplit_once('|').filter(|_| allow) {
-            let spec = known(command).ok_or(Why::Unknown)?;
+            let spec = known(command).ok_or(AclRuleError::Unknown)?;
             if spec.container().is_some() {
-                return Err(Why::FirstOfSubcommand);
+                return Err(AclRuleError::FirstOfSubcommand);
             }
             if first.is_empty() {
-                return Err(Why::Syntax);
+                return Err(AclRuleError::Syntax);
             }
             if !COMMANDS.subcommands(spec).is_empty() {
-                known(name).ok_or(Why::Unknown)?;
+                known(name).ok_or(AclRuleError::Unknown)?;
             }
         } else {
-            known(name).ok_or(Why::Unknown)?;
+            known(name).ok_or(AclRuleError::Unknown)?;
         }
         // Earlier rules about the same, and about its subcommands, have no effect any more.
         self.commands.retain(|(_, other)| {
@@ -263,9 +263,9 @@ enum Unknown {
 }
 
 impl Unknown {
-    fn judge(self, applied: Result<(), Why>) -> Result<(), Why> {
+    fn judge(self, applied: Result<(), AclRuleError>) -> Result<(), AclRuleError> {
         match (self, applied) {
-            (Self::Skip, Err(Why::Unknown)) => Ok(()),
+            (Self::Skip, Err(AclRuleError::Unknown)) => Ok(()),
             (Self::Skip | Self::Refuse, applied) => applied,
         }
     }
@@ -297,12 +297,12 @@ fn add(all: &mut Vec<Box<[u8]>>, one: Box<[u8]>) {
     }
 }
 
-fn pattern(text: &[u8]) -> Result<Box<[u8]>, Why> {
+fn pattern(text: &[u8]) -> Result<Box<[u8]>, AclRuleError> {
     if text.iter().any(is_space) {
-        return Err(Why::Syntax);
+        return Err(AclRuleError::Syntax);
     }
     if text.len() > PATTERN_BYTES_MAX {
-        return Err(Why::LongPattern);
+        return Err(AclRuleError::LongPattern);
     }
     Ok(text.into())
 }
@@ -437,7 +437,12 @@ impl User {
     }
 
     /// Follows one rule.
-    fn apply(&mut self, rule: &[u8], hashing: Hashing, unknown: Unknown) -> Result<(), Why> {
+    fn apply(
+        &mut self,
+        rule: &[u8],
+        hashing: Hashing,
+        unknown: Unknown,
+    ) -> Result<(), AclRuleError> {
         match &*rule.to_ascii_lowercase() {
             b"" => {}
             b"on" => self.on = true,
@@ -461,7 +466,7 @@ impl User {
                 self.nopass = false;
             }
             [b'#', ..] => {
-                let password = Password::parse(&rule[1..]).ok_or(Why::Hash)?;
+                let password = Password::parse(&rule[1..]).ok_or(AclRuleError::Hash)?;
                 if !self.passwords.contains(&password) {
                     self.add_password(password)?;
                 }
@@ -469,7 +474,7 @@ impl User {
             }
             [b'<', ..] => self.remove(|password| password.is(&rule[1..]))?,
             [b'!', ..] => {
-                let gone = Password::parse(&rule[1..]).ok_or(Why::Hash)?;
+                let gone = Password::parse(&rule[1..]).ok_or(AclRuleError::Hash)?;
                 self.remove(|password| *password == gone)?;
             }
             [b'(', within @ .., b')'] => {
@@ -479,7 +484,7 @@ impl User {
                 let mut selector = Selector::default();
                 for word in words(within) {
                     if ends(word) {
-                        return Err(Why::Syntax);
+                        return Err(AclRuleError::Syntax);
                     }
                     unknown.judge(selector.apply(word))?;
                 }
@@ -500,20 +505,20 @@ impl User {
         self.all_selectors().map(of).sum()
     }
 
-    fn add_password(&mut self, password: Password) -> Result<(), Why> {
+    fn add_password(&mut self, password: Password) -> Result<(), AclRuleError> {
         if self.passwords.len() >= PASSWORDS_MAX {
-            return Err(Why::ManyPasswords);
+            return Err(AclRuleError::ManyPasswords);
         }
         self.passwords.push(password);
         Ok(())
     }
 
     /// Removes these passwords.
-    fn remove(&mut self, gone: impl Fn(&Password) -> bool) -> Result<(), Why> {
+    fn remove(&mut self, gone: impl Fn(&Password) -> bool) -> Result<(), AclRuleError> {
         let before = self.passwords.len();
         self.passwords.retain(|password| !gone(password));
         if self.passwords.len() == before {
-            return Err(Why::NoPassword);
+            return Err(AclRuleError::NoPassword);
         }
         Ok(())
     }
@@ -569,7 +574,7 @@ impl User {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WrongRule {
     /// A word, and why.
-    Word(String, Why),
+    Word(String, AclRuleError),
     /// A selector that begins with this word has no end.
     Unmatched(String),
     /// All of them together.
@@ -579,7 +584,7 @@ pub enum WrongRule {
 }
 
 impl WrongRule {
-    fn of(word: &[u8], why: Why) -> Self {
+    fn of(word: &[u8], why: AclRuleError) -> Self {
         Self::Word(short(word), why)
     }
 }

@@ -1,5 +1,5 @@
 use super::compiled::{Compiled, Denied, Home};
-use super::log::{AclLog, AclRefusal, Reason, Within};
+use super::log::{AclLog, AclRefusal, DenialReason, Within};
 use super::password::Hashing;
 use super::rules::User;
 use super::users::Users;
@@ -8,7 +8,7 @@ use crate::resp::command::table::COMMANDS;
 use crate::resp::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::command::Arguments;
-use doyen_placement::access::{Access, AccessUser};
+use doyen_placement::access::{AccessSettings, AccessUser};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -417,12 +417,12 @@ fn scripts_get_what_their_caller_may_do() {
     assert_eq!(Grants::parse(&compiled("").grants(HOME)).name(), b"alice");
 }
 
-fn access(users: &[(&str, &str)]) -> Arc<Access> {
+fn access(users: &[(&str, &str)]) -> Arc<AccessSettings> {
     let users = users.iter().map(|(name, rules)| AccessUser {
         name: name.as_bytes().into(),
         rules: rules.as_bytes().into(),
     });
-    Arc::new(Access::of_users(users.collect()))
+    Arc::new(AccessSettings::of_users(users.collect()))
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn files_of_users_are_read_whole_or_not_at_all() {
     assert_eq!(read.users.len(), 2);
     let again = file::parse(&file::print(&read)).expect("it was printed");
     assert_eq!(again, read);
-    let printed = String::from_utf8(file::print(&Access::default())).expect("text");
+    let printed = String::from_utf8(file::print(&AccessSettings::default())).expect("text");
     assert_eq!(
         printed,
         "user default on nopass sanitize-payload ~* &* +@all\n"
@@ -560,7 +560,7 @@ fn refusals_that_are_alike_are_one_entry() {
     let mut log = AclLog::default();
     let mut add = |ms, object: &str| {
         let refusal = AclRefusal {
-            reason: Reason::Key,
+            reason: DenialReason::Key,
             within: Within::Nothing,
             object: object.as_bytes(),
             user: b"bob",

@@ -4,7 +4,7 @@ use super::DEFAULT;
 use super::compiled::Compiled;
 use super::password::{Hashing, Password};
 use super::rules::User;
-use doyen_placement::access::Access;
+use doyen_placement::access::AccessSettings;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ const COMPILED_MAX: usize = 1024;
 /// The users, and the compiled rules of those that have sessions.
 #[derive(Debug)]
 pub(crate) struct Users {
-    access: Arc<Access>,
+    access: Arc<AccessSettings>,
     /// The password of `default` that this node was given.
     password: Option<String>,
     compiled: BTreeMap<Box<[u8]>, Arc<Compiled>>,
@@ -23,7 +23,7 @@ pub(crate) struct Users {
 }
 
 impl Users {
-    pub(crate) fn new(access: Arc<Access>, password: Option<String>) -> Self {
+    pub(crate) fn new(access: Arc<AccessSettings>, password: Option<String>) -> Self {
         let default = Arc::new(
             compile(&access, password.as_deref(), DEFAULT).unwrap_or_else(
                 // There is always a `default`.
@@ -39,12 +39,12 @@ impl Users {
     }
 
     /// The names and rules of all users but `default`, if that has no rules of its own.
-    pub(crate) fn access(&self) -> &Arc<Access> {
+    pub(crate) fn access(&self) -> &Arc<AccessSettings> {
         &self.access
     }
 
     /// Replaces them. True if there was a change.
-    pub(crate) fn replace(&mut self, access: &Arc<Access>) -> bool {
+    pub(crate) fn replace(&mut self, access: &Arc<AccessSettings>) -> bool {
         if Arc::ptr_eq(&self.access, access) || self.access.users == access.users {
             return false;
         }
@@ -109,7 +109,7 @@ impl Users {
 
 /// The user of this name with the rules that this version knows. Rules that are damaged make a user
 /// as whom no client can log in.
-fn compile(access: &Access, password: Option<&str>, name: &[u8]) -> Option<Compiled> {
+fn compile(access: &AccessSettings, password: Option<&str>, name: &[u8]) -> Option<Compiled> {
     let rules = access.rules(name);
     let mut user = match rules {
         Some(rules) => User::parse_known(rules).unwrap_or_default(),

@@ -1,9 +1,9 @@
 //! `CLIENT`: what a client asks about its own connection and the connections of others.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    ADMIN, ALWAYS, Call, ClientCommand, ConnectionCommand, Constant, ErrorText, Parsed, SYNTAX,
-    client, connection, constant, container, help_of, is, on_connection,
+    ADMIN, ALWAYS, ClientCommand, CommandCall, ConnectionCommand, Constant, ErrorText,
+    ParsedCommand, SYNTAX, client, connection, constant, container, help_of, is, on_connection,
 };
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
 use crate::resp::session::pause::Pause;
@@ -19,7 +19,7 @@ const IDS_MAX: usize = 1024;
 const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the client is in tracking \
     mode with OPTIN or OPTOUT mode enabled";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("client", "2.4.0", -2, "connection", "")
         .about("A container for client connection commands")
         .parse(container),
@@ -88,7 +88,7 @@ pub(super) const ROWS: &[Description] = &[
 ];
 
 /// ON or OFF, if the option is one of them.
-fn on(c: Call<'_>) -> Option<bool> {
+fn on(c: CommandCall<'_>) -> Option<bool> {
     match c.args.get(2) {
         word if is(word, "on") => Some(true),
         word if is(word, "off") => Some(false),
@@ -97,11 +97,11 @@ fn on(c: Call<'_>) -> Option<bool> {
 }
 
 /// ON or OFF.
-fn switch(c: Call<'_>) -> Result<bool, ErrorText> {
+fn switch(c: CommandCall<'_>) -> Result<bool, ErrorText> {
     on(c).ok_or_else(|| SYNTAX.into())
 }
 
-fn setinfo(c: Call<'_>) -> Parsed {
+fn setinfo(c: CommandCall<'_>) -> ParsedCommand {
     let lib = match c.args.get(2) {
         option if is(option, "lib-name") => Lib::Name,
         option if is(option, "lib-ver") => Lib::Version,
@@ -116,7 +116,7 @@ fn setinfo(c: Call<'_>) -> Parsed {
     client(ClientCommand::SetInfo(lib, c.args.bytes(3)))
 }
 
-fn reply(c: Call<'_>) -> Parsed {
+fn reply(c: CommandCall<'_>) -> ParsedCommand {
     let mute = match c.args.get(2) {
         word if is(word, "skip") => Mute::Skip,
         _ if switch(c)? => Mute::No,
@@ -125,7 +125,7 @@ fn reply(c: Call<'_>) -> Parsed {
     client(ClientCommand::Reply(mute))
 }
 
-fn keyspace(c: Call<'_>) -> Parsed {
+fn keyspace(c: CommandCall<'_>) -> ParsedCommand {
     match c.args.len() {
         2 => client(ClientCommand::Keyspace),
         3 => client(ClientCommand::Use(c.args.bytes(2))),
@@ -133,7 +133,7 @@ fn keyspace(c: Call<'_>) -> Parsed {
     }
 }
 
-fn tracking(c: Call<'_>) -> Parsed {
+fn tracking(c: CommandCall<'_>) -> ParsedCommand {
     if switch(c)? {
         return Err(
             "ERR client tracking is not available: this server does not say which keys change; \
@@ -162,7 +162,7 @@ fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {
     })
 }
 
-fn list(c: Call<'_>) -> Parsed {
+fn list(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     let mut chosen = Chosen::default();
     match args.len() {
@@ -183,7 +183,7 @@ fn list(c: Call<'_>) -> Parsed {
     client(ClientCommand::List(chosen))
 }
 
-fn kill(c: Call<'_>) -> Parsed {
+fn kill(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     if args.len() == 3 {
         let chosen = Chosen {
@@ -234,7 +234,7 @@ fn kill(c: Call<'_>) -> Parsed {
     })
 }
 
-fn pause(c: Call<'_>) -> Parsed {
+fn pause(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     let writes_only = match args.len() {
         3 => false,
@@ -254,7 +254,7 @@ fn pause(c: Call<'_>) -> Parsed {
 }
 
 /// No command of this server blocks its client, so there is never one to wake.
-fn unblock(c: Call<'_>) -> Parsed {
+fn unblock(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     match args.len() {
         3 => {}

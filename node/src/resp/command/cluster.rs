@@ -1,14 +1,14 @@
 //! Commands on the cluster.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    All, Call, ClusterCommand, ConnectionCommand, ErrorText, NOT_AN_INTEGER, Parsed, Request,
-    connection, container, help_of,
+    All, ClusterCommand, CommandCall, ConnectionCommand, ErrorText, NOT_AN_INTEGER, ParsedCommand,
+    RespRequest, connection, container, help_of,
 };
-use crate::resp::cluster::Topology;
+use crate::resp::cluster::SlotTopology;
 use doyen_engine::integer;
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("asking", "3.0.0", 1, "cluster", "fast")
         .on(NO_KEYS, Access::Nothing, "connection")
         .about("Accepted and without effect: moves never need it")
@@ -19,7 +19,7 @@ pub(super) const ROWS: &[Description] = &[
     command("cluster|countkeysinslot", "3.0.0", 3, "cluster", "stale")
         .about("Return the number of keys in a slot")
         .parse(|c| {
-            Ok(Request::All(All::CountInSlot(
+            Ok(RespRequest::All(All::CountInSlot(
                 slot(c)?.ok_or("ERR Invalid slot")?,
             )))
         }),
@@ -47,19 +47,19 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| cluster(ClusterCommand::MyShardId)),
     command("cluster|nodes", "3.0.0", 2, "cluster", "stale")
         .about("Return the nodes of the cluster")
-        .parse(|_| cluster(ClusterCommand::Topology(Topology::Nodes))),
+        .parse(|_| cluster(ClusterCommand::Topology(SlotTopology::Nodes))),
     command("cluster|replicas", "5.0.0", 3, "cluster", "admin stale")
         .about("List the replicas of a node: there are none")
         .parse(|c| cluster(ClusterCommand::Replicas(c.args.bytes(2)))),
     command("cluster|shards", "7.0.0", 2, "cluster", "loading stale")
         .about("Return which shard has which slots")
-        .parse(|_| cluster(ClusterCommand::Topology(Topology::Shards))),
+        .parse(|_| cluster(ClusterCommand::Topology(SlotTopology::Shards))),
     command("cluster|slaves", "3.0.0", 3, "cluster", "admin stale")
         .about("List the replicas of a node: there are none")
         .parse(|c| cluster(ClusterCommand::Replicas(c.args.bytes(2)))),
     command("cluster|slots", "3.0.0", 2, "cluster", "loading stale")
         .about("Return which node has which slots")
-        .parse(|_| cluster(ClusterCommand::Topology(Topology::Slots))),
+        .parse(|_| cluster(ClusterCommand::Topology(SlotTopology::Slots))),
     command("readonly", "3.0.0", 1, "cluster", "loading stale fast")
         .on(NO_KEYS, Access::Nothing, "connection")
         .about("Accepted and without effect: every node answers reads")
@@ -70,22 +70,22 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| connection(ConnectionCommand::Accept)),
 ];
 
-const fn cluster(asked: ClusterCommand) -> Parsed {
-    Ok(Request::Cluster(asked))
+const fn cluster(asked: ClusterCommand) -> ParsedCommand {
+    Ok(RespRequest::Cluster(asked))
 }
 
 /// The slot that is named; `None`: there is no such slot.
-fn slot(c: Call<'_>) -> Result<Option<u16>, ErrorText> {
+fn slot(c: CommandCall<'_>) -> Result<Option<u16>, ErrorText> {
     let number = integer(c.args.get(2)).ok_or(NOT_AN_INTEGER)?;
     let slot = u16::try_from(number).ok();
     Ok(slot.filter(|slot| *slot < doyen_placement::hash::SLOTS))
 }
 
-fn keys_in_slot(c: Call<'_>) -> Parsed {
+fn keys_in_slot(c: CommandCall<'_>) -> ParsedCommand {
     let (slot, count) = (slot(c)?, integer(c.args.get(3)).ok_or(NOT_AN_INTEGER)?);
     let wrong = "ERR Invalid slot or number of keys";
     let count = u64::try_from(count).map_err(|_| wrong)?;
-    Ok(Request::All(All::KeysInSlot {
+    Ok(RespRequest::All(All::KeysInSlot {
         slot: slot.ok_or(wrong)?,
         // No reply has room for more keys than this.
         count: u32::try_from(count).unwrap_or(u32::MAX),

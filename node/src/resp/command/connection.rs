@@ -1,13 +1,16 @@
 //! Commands on the connection, without `CLIENT`.
 
-use super::table::Description;
-use super::{Call, ConnectionCommand, Parsed, SYNTAX, connection, is, on_connection, wrong_arity};
+use super::table::RespDescription;
+use super::{
+    CommandCall, ConnectionCommand, ParsedCommand, SYNTAX, connection, is, on_connection,
+    wrong_arity,
+};
 use doyen_engine::integer;
 
 /// What is taken from a client that has not authenticated.
 const BEFORE_AUTH: &str = "noscript loading stale fast no_auth allow_busy";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     on_connection("auth", "1.0.0", -2, BEFORE_AUTH)
         .about("Authenticate to the server")
         .parse(auth),
@@ -31,7 +34,7 @@ pub(super) const ROWS: &[Description] = &[
         .parse(select),
 ];
 
-fn ping(c: Call<'_>) -> Parsed {
+fn ping(c: CommandCall<'_>) -> ParsedCommand {
     if c.args.len() > 2 {
         return Err(wrong_arity(c.name));
     }
@@ -39,7 +42,7 @@ fn ping(c: Call<'_>) -> Parsed {
     connection(ConnectionCommand::Ping(text))
 }
 
-fn auth(c: Call<'_>) -> Parsed {
+fn auth(c: CommandCall<'_>) -> ParsedCommand {
     let (user, password) = match c.args.len() {
         2 => (None, c.args.bytes(1)),
         3 => (Some(c.args.bytes(1)), c.args.bytes(2)),
@@ -48,7 +51,7 @@ fn auth(c: Call<'_>) -> Parsed {
     connection(ConnectionCommand::Auth { user, password })
 }
 
-fn select(c: Call<'_>) -> Parsed {
+fn select(c: CommandCall<'_>) -> ParsedCommand {
     let index = c.number(1)?;
     if i32::try_from(index).is_err() {
         return Err(
@@ -58,7 +61,7 @@ fn select(c: Call<'_>) -> Parsed {
     connection(ConnectionCommand::Select(index))
 }
 
-fn hello(c: Call<'_>) -> Parsed {
+fn hello(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     let (mut protocol, mut auth, mut name) = (None, None, None);
     if args.len() > 1 {

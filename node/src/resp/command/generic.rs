@@ -1,19 +1,20 @@
 //! Commands on all keys, and `WAIT`. Commands on one key or several are the engine's.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    All, Call, ErrorText, NOT_AN_INTEGER, Parsed, Request, SYNTAX, help_of, is, pattern_at,
+    All, CommandCall, ErrorText, NOT_AN_INTEGER, ParsedCommand, RespRequest, SYNTAX, help_of, is,
+    pattern_at,
 };
 use bytes::Bytes;
 use doyen_engine::integer;
 use doyen_engine::op::{Kind, RangeQuery};
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("keys", "1.0.0", 2, "generic", "readonly")
         .on(NO_KEYS, Access::Nothing, "dangerous keyspace")
         .about("Find all keys matching the given pattern")
         .parse(|c| {
-            Ok(Request::All(All::Keys {
+            Ok(RespRequest::All(All::Keys {
                 pattern: pattern_at(c.args, 1)?,
             }))
         }),
@@ -21,7 +22,7 @@ pub(super) const ROWS: &[Description] = &[
     command("randomkey", "1.0.0", 1, "generic", "readonly")
         .on(NO_KEYS, Access::Nothing, "keyspace")
         .about("Return a random key from the keyspace")
-        .parse(|_| Ok(Request::All(All::Random))),
+        .parse(|_| Ok(RespRequest::All(All::Random))),
     command("scan", "2.8.0", -2, "generic", "readonly")
         .on(NO_KEYS, Access::Nothing, "keyspace")
         .about("Incrementally iterate the keys space")
@@ -36,7 +37,7 @@ pub(super) const ROWS: &[Description] = &[
         .parse(wait),
 ];
 
-fn scan(c: Call<'_>) -> Parsed {
+fn scan(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     let cursor = c.cursor(1)?;
     let (mut count, mut pattern, mut kind) = (10, None, None);
@@ -62,7 +63,7 @@ fn scan(c: Call<'_>) -> Parsed {
         }
         i += 2;
     }
-    Ok(Request::All(All::Scan {
+    Ok(RespRequest::All(All::Scan {
         cursor,
         count,
         pattern,
@@ -73,7 +74,7 @@ fn scan(c: Call<'_>) -> Parsed {
 /// Longest bound of SCANRANGE: the default limit of keys.
 const BOUND_BYTES_MAX: usize = 64 << 10;
 
-fn scan_range(c: Call<'_>) -> Parsed {
+fn scan_range(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     // Copies: every partition is asked with the bounds, and a slice would hold the read buffer
     // meanwhile.
@@ -109,14 +110,14 @@ fn scan_range(c: Call<'_>) -> Parsed {
         }
         i += 1;
     }
-    Ok(Request::All(All::Range(query)))
+    Ok(RespRequest::All(All::Range(query)))
 }
 
-fn wait(c: Call<'_>) -> Parsed {
+fn wait(c: CommandCall<'_>) -> ParsedCommand {
     c.number(1)?;
     match integer(c.args.get(2)) {
         None => Err("ERR timeout is not an integer or out of range".into()),
         Some(timeout) if timeout < 0 => Err("ERR timeout is negative".into()),
-        Some(_) => Ok(Request::Wait),
+        Some(_) => Ok(RespRequest::Wait),
     }
 }

@@ -1,7 +1,9 @@
 //! Publish and subscribe.
 
-use super::table::{Access, Description, NO_KEYS, command};
-use super::{Call, Parsed, PubSubCommand, Request, container, help_of, names, pattern_at};
+use super::table::{Access, NO_KEYS, RespDescription, command};
+use super::{
+    CommandCall, ParsedCommand, PubSubCommand, RespRequest, container, help_of, names, pattern_at,
+};
 use crate::resp::pubsub::ChannelKind;
 use doyen_engine::command::{ALL_KEYS, ONE_KEY};
 
@@ -9,7 +11,7 @@ const SUBSCRIBES: &str = "pubsub noscript loading stale";
 const PUBLISHES: &str = "pubsub loading stale fast";
 const ASKS: &str = "pubsub loading stale";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("psubscribe", "2.0.0", -2, "pubsub", SUBSCRIBES)
         .on(NO_KEYS, Access::Patterns, "")
         .about("Listen for messages published to channels matching the given patterns")
@@ -66,11 +68,11 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| asks(PubSubCommand::Unsubscribe(ChannelKind::Channel))),
 ];
 
-const fn asks(command: PubSubCommand) -> Parsed {
-    Ok(Request::PubSub(command))
+const fn asks(command: PubSubCommand) -> ParsedCommand {
+    Ok(RespRequest::PubSub(command))
 }
 
-fn channels(c: Call<'_>, kind: ChannelKind) -> Parsed {
+fn channels(c: CommandCall<'_>, kind: ChannelKind) -> ParsedCommand {
     let pattern = match c.args.len() {
         2 => None,
         3 => Some(pattern_at(c.args, 2)?),

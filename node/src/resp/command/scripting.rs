@@ -1,9 +1,9 @@
 //! Scripts, and the answers of a server that has no functions.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    Call, Constant, Parsed, Request, ScriptCommand, ServerCommand, constant, container, help_of,
-    is, server,
+    CommandCall, Constant, ParsedCommand, RespRequest, ScriptCommand, ServerCommand, constant,
+    container, help_of, is, server,
 };
 use doyen_scripts::errors;
 
@@ -15,7 +15,7 @@ const RUNS: &str = "noscript stale skip_monitor no_mandatory_keys movablekeys";
 const READS: &str = "readonly noscript stale skip_monitor no_mandatory_keys movablekeys";
 const WHILE_BUSY: &str = "noscript allow_busy";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("eval", "2.6.0", -3, "scripting", RUNS)
         .on(NO_KEYS, Access::BOTH, "scripting")
         .about("Executes a server-side Lua script.")
@@ -61,7 +61,7 @@ pub(super) const ROWS: &[Description] = &[
     command("script|exists", "2.6.0", -3, "scripting", "noscript")
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("Check existence of scripts in the script cache.")
-        .parse(|_| Ok(Request::Script(ScriptCommand::Exists))),
+        .parse(|_| Ok(RespRequest::Script(ScriptCommand::Exists))),
     command("script|flush", "2.6.0", -2, "scripting", "noscript")
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("Remove all the scripts from the script cache.")
@@ -69,7 +69,7 @@ pub(super) const ROWS: &[Description] = &[
     command("script|load", "2.6.0", 3, "scripting", "noscript stale")
         .on(NO_KEYS, Access::Nothing, "scripting")
         .about("Loads a server-side Lua script to the script cache.")
-        .parse(|_| Ok(Request::Script(ScriptCommand::Load))),
+        .parse(|_| Ok(RespRequest::Script(ScriptCommand::Load))),
     help_of("script|help", "5.0.0", "scripting").on(NO_KEYS, Access::Nothing, "scripting"),
     command("script|kill", "2.6.0", 2, "scripting", WHILE_BUSY)
         .on(NO_KEYS, Access::Nothing, "scripting")
@@ -77,7 +77,7 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| Err(NO_SCRIPT_RUNS.into())),
 ];
 
-fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {
+fn run(c: CommandCall<'_>, by_digest: bool, read_only: bool) -> ParsedCommand {
     if by_digest && c.args.get(1).len() != DIGEST_LEN {
         return Err(errors::NO_SCRIPT.into());
     }
@@ -86,14 +86,14 @@ fn run(c: Call<'_>, by_digest: bool, read_only: bool) -> Parsed {
     if keys > c.args.len() - 3 {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
-    Ok(Request::Script(ScriptCommand::Run {
+    Ok(RespRequest::Script(ScriptCommand::Run {
         by_digest,
         keys,
         read_only,
     }))
 }
 
-fn function_list(c: Call<'_>) -> Parsed {
+fn function_list(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     let mut i = 2;
     while i < args.len() {
@@ -114,22 +114,22 @@ fn function_list(c: Call<'_>) -> Parsed {
     constant(Constant::Array)
 }
 
-fn function_flush(c: Call<'_>) -> Parsed {
+fn function_flush(c: CommandCall<'_>) -> ParsedCommand {
     if !flushes(c) {
         return Err("ERR FUNCTION FLUSH only supports SYNC|ASYNC option".into());
     }
     constant(Constant::Ok)
 }
 
-fn script_flush(c: Call<'_>) -> Parsed {
+fn script_flush(c: CommandCall<'_>) -> ParsedCommand {
     if !flushes(c) {
         return Err("ERR SCRIPT FLUSH only support SYNC|ASYNC option".into());
     }
-    Ok(Request::Script(ScriptCommand::Flush))
+    Ok(RespRequest::Script(ScriptCommand::Flush))
 }
 
 /// Whether the options of a `FLUSH` are known.
-fn flushes(c: Call<'_>) -> bool {
+fn flushes(c: CommandCall<'_>) -> bool {
     match c.args.len() {
         2 => true,
         3 => is(c.args.get(2), "sync") || is(c.args.get(2), "async"),

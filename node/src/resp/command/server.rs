@@ -1,10 +1,10 @@
 //! Commands on the server: what people and dashboards look at.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    ADMIN, ALWAYS, Acl, All, Call, Constant, ErrorText, Listed, NAMES_MAX, Parsed, Request, SYNTAX,
-    ServerCommand, TOO_MANY_NAMES, constant, container, help_of, is, lower, names, pattern_at,
-    server,
+    ADMIN, ALWAYS, Acl, All, CommandCall, Constant, ErrorText, Listed, NAMES_MAX, ParsedCommand,
+    RespRequest, SYNTAX, ServerCommand, TOO_MANY_NAMES, constant, container, help_of, is, lower,
+    names, pattern_at, server,
 };
 use crate::resp::acl::log::TOLD as LOG_TOLD;
 use bytes::Bytes;
@@ -23,7 +23,7 @@ const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-
     set to \"local\", you can run it from a local connection, otherwise you need to set this \
     option in the configuration file, and then restart the server.";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("acl", "6.0.0", -2, "server", "")
         .about("A container for Access List Control commands ")
         .parse(container),
@@ -108,7 +108,7 @@ pub(super) const ROWS: &[Description] = &[
     command("dbsize", "1.0.0", 1, "server", "readonly fast")
         .on(NO_KEYS, Access::Nothing, "keyspace")
         .about("Return the number of keys in the selected database")
-        .parse(|_| Ok(Request::All(All::Count))),
+        .parse(|_| Ok(RespRequest::All(All::Count))),
     command("debug", "1.0.0", -2, "server", ADMIN)
         .about("A container for debugging commands")
         .parse(|_| Err(DEBUG_REFUSED.into())),
@@ -209,11 +209,11 @@ pub(super) const ROWS: &[Description] = &[
         .parse(|_| server(ServerCommand::Time)),
 ];
 
-const fn acl(what: Acl) -> Parsed {
+const fn acl(what: Acl) -> ParsedCommand {
     server(ServerCommand::Acl(what))
 }
 
-fn acl_cat(c: Call<'_>) -> Parsed {
+fn acl_cat(c: CommandCall<'_>) -> ParsedCommand {
     match c.args.len() {
         2 => acl(Acl::Categories),
         3 => acl(Acl::Category(lower(c.args.get(2)))),
@@ -221,7 +221,7 @@ fn acl_cat(c: Call<'_>) -> Parsed {
     }
 }
 
-fn acl_genpass(c: Call<'_>) -> Parsed {
+fn acl_genpass(c: CommandCall<'_>) -> ParsedCommand {
     match c.args.len() {
         2 => acl(Acl::GenPass(PASSWORD_BITS)),
         3 => {
@@ -236,7 +236,7 @@ fn acl_genpass(c: Call<'_>) -> Parsed {
     }
 }
 
-fn acl_log(c: Call<'_>) -> Parsed {
+fn acl_log(c: CommandCall<'_>) -> ParsedCommand {
     match c.args.len() {
         2 => acl(Acl::Log(LOG_TOLD)),
         3 if is(c.args.get(2), "reset") => acl(Acl::ResetLog),
@@ -245,14 +245,14 @@ fn acl_log(c: Call<'_>) -> Parsed {
     }
 }
 
-fn acl_setuser(c: Call<'_>) -> Parsed {
+fn acl_setuser(c: CommandCall<'_>) -> ParsedCommand {
     acl(Acl::SetUser {
         name: c.args.bytes(2),
         rules: words(c, 3),
     })
 }
 
-fn acl_dryrun(c: Call<'_>) -> Parsed {
+fn acl_dryrun(c: CommandCall<'_>) -> ParsedCommand {
     acl(Acl::DryRun {
         user: c.args.bytes(2),
         args: words(c, 3),
@@ -260,12 +260,12 @@ fn acl_dryrun(c: Call<'_>) -> Parsed {
 }
 
 /// The arguments from this place on.
-fn words(c: Call<'_>, from: usize) -> Vec<Bytes> {
+fn words(c: CommandCall<'_>, from: usize) -> Vec<Bytes> {
     (from..c.args.len()).map(|at| c.args.bytes(at)).collect()
 }
 
 /// The names that a command is asked about. None: all.
-fn some_names(c: Call<'_>) -> Result<Option<Vec<Bytes>>, ErrorText> {
+fn some_names(c: CommandCall<'_>) -> Result<Option<Vec<Bytes>>, ErrorText> {
     if c.args.len() > 2 {
         names(c, 2).map(Some)
     } else {
@@ -274,11 +274,11 @@ fn some_names(c: Call<'_>) -> Result<Option<Vec<Bytes>>, ErrorText> {
 }
 
 /// A command may have as many keys as it likes.
-fn command_getkeys(c: Call<'_>) -> Parsed {
+fn command_getkeys(c: CommandCall<'_>) -> ParsedCommand {
     server(ServerCommand::CommandGetKeys(words(c, 2)))
 }
 
-fn command_list(c: Call<'_>) -> Parsed {
+fn command_list(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     server(ServerCommand::CommandList(match args.len() {
         2 => Listed::All,
@@ -292,7 +292,7 @@ fn command_list(c: Call<'_>) -> Parsed {
     }))
 }
 
-fn config_get(c: Call<'_>) -> Parsed {
+fn config_get(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
     if args.len() - 2 > NAMES_MAX {
         return Err(TOO_MANY_NAMES.into());
@@ -303,7 +303,7 @@ fn config_get(c: Call<'_>) -> Parsed {
     ))
 }
 
-fn config_set(c: Call<'_>) -> Parsed {
+fn config_set(c: CommandCall<'_>) -> ParsedCommand {
     if c.args.len() % 2 == 1 {
         return Err(SYNTAX.into());
     }
@@ -315,25 +315,25 @@ fn config_set(c: Call<'_>) -> Parsed {
     ))
 }
 
-fn flush(c: Call<'_>, databases: bool) -> Parsed {
+fn flush(c: CommandCall<'_>, databases: bool) -> ParsedCommand {
     let args = c.args;
     let mode_known =
         args.len() == 1 || args.len() == 2 && (is(args.get(1), "SYNC") || is(args.get(1), "ASYNC"));
     if mode_known {
-        Ok(Request::All(All::Clear { databases }))
+        Ok(RespRequest::All(All::Clear { databases }))
     } else {
         Err(SYNTAX.into())
     }
 }
 
-fn info(c: Call<'_>) -> Parsed {
+fn info(c: CommandCall<'_>) -> ParsedCommand {
     if c.args.len() - 1 > NAMES_MAX {
         return Err(TOO_MANY_NAMES.into());
     }
     server(ServerCommand::Info(c.args_from(1).map(lower).collect()))
 }
 
-fn latency_graph(c: Call<'_>) -> Parsed {
+fn latency_graph(c: CommandCall<'_>) -> ParsedCommand {
     Err(format!(
         "ERR No samples available for event '{}'",
         String::from_utf8_lossy(c.args.get(2))
@@ -341,14 +341,14 @@ fn latency_graph(c: Call<'_>) -> Parsed {
     .into())
 }
 
-fn lolwut(c: Call<'_>) -> Parsed {
+fn lolwut(c: CommandCall<'_>) -> ParsedCommand {
     if c.args.len() > 2 && is(c.args.get(1), "version") {
         c.number(2)?;
     }
     server(ServerCommand::LolWut)
 }
 
-fn slowlog_get(c: Call<'_>) -> Parsed {
+fn slowlog_get(c: CommandCall<'_>) -> ParsedCommand {
     let count = match c.args.len() {
         2 => SLOW_SHOWN,
         3 => match integer(c.args.get(2)) {

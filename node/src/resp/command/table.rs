@@ -6,24 +6,25 @@
 //! container with such subcommands takes no other words.
 
 use super::{
-    Call, Parsed, client, cluster, connection, generic, pubsub, scripting, server, transactions,
+    CommandCall, ParsedCommand, client, cluster, connection, generic, pubsub, scripting, server,
+    transactions,
 };
 use doyen_engine::command::{self as data, CommandTable, Sorting, count, place_of};
 pub(super) use doyen_engine::command::{Access, NO_KEYS, command};
 
 /// Everything that is to be said of a command that is not on data.
-pub(super) type Description = data::Description<fn(Call<'_>) -> Parsed>;
+pub(super) type RespDescription = data::Description<fn(CommandCall<'_>) -> ParsedCommand>;
 
 /// A command in the table.
-pub type Spec = data::Spec<Parse>;
+pub type RespSpec = data::Spec<Parse>;
 
 /// How a command's arguments become a request.
 #[derive(Debug, Clone, Copy)]
 pub enum Parse {
     /// A command on data, which the engine describes.
-    Data(data::Parse),
+    Data(data::ParseFn),
     /// Any other.
-    Own(fn(Call<'_>) -> Parsed),
+    Own(fn(CommandCall<'_>) -> ParsedCommand),
 }
 
 /// Every command and subcommand.
@@ -36,7 +37,7 @@ pub const GET: u16 = place_of("get", &TABLE);
 /// Likewise.
 pub const SET: u16 = place_of("set", &TABLE);
 
-const OWN: &[&[Description]] = &[
+const OWN: &[&[RespDescription]] = &[
     client::ROWS,
     cluster::ROWS,
     connection::ROWS,
@@ -47,9 +48,9 @@ const OWN: &[&[Description]] = &[
     transactions::ROWS,
 ];
 
-static TABLE: [Spec; COUNT] = sorted();
+static TABLE: [RespSpec; COUNT] = sorted();
 
-const fn sorted() -> [Spec; COUNT] {
+const fn sorted() -> [RespSpec; COUNT] {
     let filler = &OWN[0][0];
     let mut sorting = Sorting::of(filler.parse(Parse::Own(filler.parse)));
     let mut family = 0;

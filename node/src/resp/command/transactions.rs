@@ -1,12 +1,12 @@
 //! Transactions.
 
-use super::table::{Access, Description, NO_KEYS, command};
+use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{ConnectionCommand, connection};
 use doyen_engine::command::ALL_KEYS;
 
 const FLAGS: &str = "noscript loading stale fast allow_busy";
 
-pub(super) const ROWS: &[Description] = &[
+pub(super) const ROWS: &[RespDescription] = &[
     command("discard", "2.0.0", 1, "transactions", FLAGS)
         .on(NO_KEYS, Access::Nothing, "transaction")
         .about("Discards a transaction.")

@@ -4,16 +4,16 @@
 //! they came. One message for many subscribers takes several passes.
 
 use super::{Board, ChannelKind, ChannelNames, Push, encode, following};
+use crate::log_limit::{A_MINUTE, LogLimit, Losses};
 use crate::resp::RespContext;
 use crate::resp::encode::Protocol;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
-use crate::resp::scripts::{COMPILE_AT_ONCE, Digest, Search};
+use crate::resp::scripts::{COMPILE_AT_ONCE, ScriptDigest, ScriptSearch};
 use crate::resp::session::{Connection, Took};
 use crate::resp::settings::OutputLimit;
-use crate::seldom::{A_MINUTE, Losses, Seldom};
 use bytes::Bytes;
 use doyen_engine::glob::Matching;
-use doyen_engine::{AskedSubscribers, CountQuestion, Counted, Publication};
+use doyen_engine::{AskedSubscribers, CountQuestion, CountedReceivers, Publication};
 use doyen_gossip::Time;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -60,10 +60,10 @@ pub(in crate::resp) struct Registry {
 }
 
 /// By number of the connection.
-type Subscribers = BTreeMap<u64, Subscriber>;
+type Subscribers = BTreeMap<u64, ChannelSubscriber>;
 
 #[derive(Debug)]
-struct Subscriber {
+struct ChannelSubscriber {
     connection: Rc<Connection>,
     /// It gets the messages from this one on.
     from: u64,
@@ -93,7 +93,13 @@ impl Registry {
     }
 
     /// Adds a subscriber. Returns the name as it is kept.
-    fn add(&mut self, kind: ChannelKind, name: &[u8], id: u64, subscriber: Subscriber) -> Bytes {
+    fn add(
+        &mut self,
+        kind: ChannelKind,
+        name: &[u8],
+        id: u64,
+        subscriber: ChannelSubscriber,
+    ) -> Bytes {
         let names = &mut self.names[kind.at()];
         let known = names.get_key_value(name).map(|(name, _)| name.clone());
         let name = known.unwrap_or_else(|| Bytes::copy_from_slice(name));
@@ -165,7 +171,7 @@ pub(in crate::resp) struct Hub {
     /// Those of them for which too much waited.
     pub(in crate::resp) limited: u64,
     /// Lines of the log.
-    expelled_line: Seldom,
+    expelled_line: LogLimit,
     /// Messages that the shard had dropped at the last look.
     dropped: u64,
     losses: Losses,
@@ -177,7 +183,7 @@ enum Asking {
     /// A reply of this connection; `None`: its present command.
     Of(Rc<Connection>, Option<u64>),
     /// The replies that need the script of this digest.
-    Script(Digest, Vec<(Rc<Connection>, u64)>),
+    Script(ScriptDigest, Vec<(Rc<Connection>, u64)>),
 }
 
 /// A message that is being handed out.
@@ -223,7 +229,7 @@ impl Hub {
             look_at: Time::ZERO,
             expelled: 0,
             limited: 0,
-            expelled_line: Seldom::new(A_MINUTE),
+            expelled_line: LogLimit::new(A_MINUTE),
             dropped: 0,
             losses: Losses::new(A_MINUTE),
         }
@@ -265,7 +271,7 @@ impl Hub {
         self.clients.entry(id).or_insert_with(|| connection.clone());
         let name = self
             .registry
-            .add(kind, name, id, Subscriber { connection, from });
+            .add(kind, name, id, ChannelSubscriber { connection, from });
         board.count(kind, &name, true);
         name
     }
@@ -487,8 +493,8 @@ pub(in crate::resp) fn compare(pattern: &[u8], name: &[u8]) -> (bool, usize) {
 /// How far the patterns are compared with a channel, and how many subscribers were found.
 pub(in crate::resp) type CountedUpTo = (Option<Bytes>, usize);
 
-/// How many subscribers get a message of a channel, or of a shard channel. The error is how far that
-/// has come if the work did not suffice.
+/// How many subscribers get a message of a channel, or of a shard channel. The error is how far
+/// that has come if the work did not suffice.
 pub(in crate::resp) fn count_receivers(
     names: &ChannelNames<'_>,
     (channel, sharded): (&[u8], bool),
@@ -549,11 +555,12 @@ fn page(
 impl RespContext {
     /// The number of the next message that comes to this thread.
     pub(in crate::resp) fn next_published(&self) -> u64 {
-        self.door.hub.taken + self.shard().published().waiting().0 as u64
+        self.front.hub.taken + self.shard().published().waiting().0 as u64
     }
 
     /// Whether all peers know that this thread has subscribers. If not, the connection is woken
-    /// when they do. The same for messages about keys, if the client wants some: it waits until then.
+    /// when they do. The same for messages about keys, if the client wants some: it waits until
+    /// then.
     pub(in crate::resp) fn hears(
         &mut self,
         connection: &Rc<Connection>,
@@ -562,12 +569,12 @@ impl RespContext {
         if !self.shard().published().wants() {
             self.want_published(true);
         }
-        self.door.hub.empty_since = self.now();
+        self.front.hub.empty_since = self.now();
         let tells = keys.is_none_or(|until| self.tells_keys(connection, until));
         let heard = self.is_heard();
         if !heard {
-            self.door.hub.unheard.push(connection.clone());
-            self.door.hub.unheard_until = self.shard().published().heard_until();
+            self.front.hub.unheard.push(connection.clone());
+            self.front.hub.unheard_until = self.shard().published().heard_until();
         }
         heard && tells
     }
@@ -583,7 +590,7 @@ impl RespContext {
         let Some(ticket) = self.ask_subscribers(asked) else {
             return false;
         };
-        let asking = &mut self.door.hub.asking;
+        let asking = &mut self.front.hub.asking;
         asking.insert(ticket, Asking::Of(connection.clone(), reply));
         true
     }
@@ -593,24 +600,24 @@ impl RespContext {
         &mut self,
         connection: &Rc<Connection>,
         reply: u64,
-        digest: &Digest,
+        digest: &ScriptDigest,
     ) -> bool {
         let now = self.now();
-        let ticket = match self.door.scripts.search(digest, now) {
-            Search::UnderWay(ticket) => ticket,
-            Search::Over => return false,
-            Search::Ask => {
+        let ticket = match self.front.scripts.search(digest, now) {
+            ScriptSearch::UnderWay(ticket) => ticket,
+            ScriptSearch::Over => return false,
+            ScriptSearch::Ask => {
                 let asked = AskedSubscribers::Script(digest.as_bytes().to_vec());
                 let Some(ticket) = self.ask_subscribers(asked) else {
                     return false;
                 };
-                self.door.scripts.asked(digest.clone(), ticket);
+                self.front.scripts.asked(digest.clone(), ticket);
                 let asking = Asking::Script(digest.clone(), Vec::new());
-                self.door.hub.asking.insert(ticket, asking);
+                self.front.hub.asking.insert(ticket, asking);
                 ticket
             }
         };
-        let Some(Asking::Script(_, replies)) = self.door.hub.asking.get_mut(&ticket) else {
+        let Some(Asking::Script(_, replies)) = self.front.hub.asking.get_mut(&ticket) else {
             return false;
         };
         replies.push((connection.clone(), reply));
@@ -618,16 +625,16 @@ impl RespContext {
     }
 
     /// Hands out what the other members answered to a question.
-    fn members_answered(&mut self, ticket: u64, asking: Asking, counted: Counted) {
+    fn members_answered(&mut self, ticket: u64, asking: Asking, counted: CountedReceivers) {
         match asking {
             Asking::Of(connection, reply) => connection.counted(reply, counted),
             Asking::Script(digest, replies) => {
                 let now = self.now();
                 let text = counted.names.into_iter().next().map(Bytes::from);
-                self.door.scripts.answered(digest, (ticket, now), text);
+                self.front.scripts.answered(digest, (ticket, now), text);
                 for (connection, reply) in replies {
                     let goes_on = connection.looked_for_script(reply);
-                    self.door.goes_on(goes_on.then_some((connection, reply)));
+                    self.front.goes_on(goes_on.then_some((connection, reply)));
                 }
             }
         }
@@ -636,19 +643,19 @@ impl RespContext {
     /// Answers questions of other members, and hands out answers to those that asked. True if there
     /// are more questions.
     fn count_for_members(&mut self) -> bool {
-        let work_most = self.door.scripts.work() + COMPILE_AT_ONCE;
+        let work_most = self.front.scripts.work() + COMPILE_AT_ONCE;
         while let Some((ticket, counted)) = self.poll_counted() {
-            if let Some(asking) = self.door.hub.asking.remove(&ticket) {
+            if let Some(asking) = self.front.hub.asking.remove(&ticket) {
                 self.members_answered(ticket, asking, counted);
             }
-            if self.door.scripts.work() > work_most {
+            if self.front.scripts.work() > work_most {
                 // Texts of scripts have come, and were slow to compile. Others have their turn.
                 return true;
             }
         }
-        let common = self.door.common.clone();
+        let common = self.front.common.clone();
         for _ in 0..QUESTIONS {
-            let begun = self.door.hub.answering.take();
+            let begun = self.front.hub.answering.take();
             let next = begun.or_else(|| Some((self.poll_question()?, Vec::new(), None)));
             let Some((question, mut counts, progress)) = next else {
                 return false;
@@ -681,7 +688,7 @@ impl RespContext {
                     }
                     if counts.len() < names.len() {
                         drop(board);
-                        self.door.hub.answering = Some((question, counts, progress));
+                        self.front.hub.answering = Some((question, counts, progress));
                         return true;
                     }
                 }
@@ -703,13 +710,13 @@ impl RespContext {
                 AskedSubscribers::Script(digest) => {
                     let now = self.now();
                     let digest = std::str::from_utf8(digest).unwrap_or_default();
-                    let text = self.door.scripts.get(digest, now);
+                    let text = self.front.scripts.get(digest, now);
                     let texts = text.iter().map(|text| text.to_vec()).collect();
                     self.answer_names(&question, texts, None);
                     continue;
                 }
                 AskedSubscribers::ForgetScripts => {
-                    self.door.scripts.clear();
+                    self.front.scripts.clear();
                     self.answer_names(&question, Vec::new(), None);
                     continue;
                 }
@@ -723,7 +730,7 @@ impl RespContext {
     pub(in crate::resp) fn may_publish(&mut self, connection: &Rc<Connection>) -> bool {
         let may = !self.shard().published().has_much();
         if !may {
-            self.door.hub.crowd.push(connection.clone());
+            self.front.hub.crowd.push(connection.clone());
         }
         may
     }
@@ -732,20 +739,20 @@ impl RespContext {
     pub(in crate::resp) fn hand_out(&mut self) -> bool {
         let unanswered = self.count_for_members();
         let untold = self.tell_of_keys() | unanswered;
-        let hub = &self.door.hub;
+        let hub = &self.front.hub;
         if !hub.is_busy() && hub.crowd.is_empty() && self.shard().published().waiting().0 == 0 {
             return untold;
         }
         let (mut work, mut ended) = (WORK, Vec::new());
-        let common = self.door.common.clone();
+        let common = self.front.common.clone();
         let limit = common.settings.output_pubsub();
-        let left = self.door.hub.finish_leaving(common.board(), &mut work);
+        let left = self.front.hub.finish_leaving(common.board(), &mut work);
         let more = loop {
-            let delivery = self.door.hub.delivery.take();
+            let delivery = self.front.hub.delivery.take();
             let next = delivery.or_else(|| {
                 let publication = self.poll_published()?;
-                let number = self.door.hub.taken;
-                self.door.hub.taken += 1;
+                let number = self.front.hub.taken;
+                self.front.hub.taken += 1;
                 let about = !publication.sharded;
                 let database = database_of(&publication.channel).filter(|_| about);
                 Some(Delivery {
@@ -758,7 +765,7 @@ impl RespContext {
             let Some(mut next) = next else {
                 break false;
             };
-            let hub = &mut self.door.hub;
+            let hub = &mut self.front.hub;
             if !hub.go_on(&mut next, limit, &mut work, &mut ended) {
                 hub.delivery = Some(next);
                 break true;
@@ -766,7 +773,7 @@ impl RespContext {
             // A message without subscribers is work, too.
             work = work.saturating_sub(1);
         };
-        let hub = &mut self.door.hub;
+        let hub = &mut self.front.hub;
         for connection in ended {
             hub.expel(&connection, OVER_LIMIT);
         }
@@ -779,7 +786,7 @@ impl RespContext {
             );
         }
         if !self.shard().published().has_much() {
-            for connection in self.door.hub.crowd.drain(..) {
+            for connection in self.front.hub.crowd.drain(..) {
                 connection.goes_on();
             }
         }
@@ -790,41 +797,41 @@ impl RespContext {
     pub(in crate::resp) fn look_at_subscribers(&mut self) {
         let now = self.now();
         let life = self.incarnation();
-        if std::mem::replace(&mut self.door.hub.life, life) != life {
+        if std::mem::replace(&mut self.front.hub.life, life) != life {
             // This process became another member: what it asked before is not answered.
-            let asking = std::mem::take(&mut self.door.hub.asking);
-            self.door.hub.answering = None;
+            let asking = std::mem::take(&mut self.front.hub.asking);
+            self.front.hub.answering = None;
             for (ticket, asking) in asking {
-                self.members_answered(ticket, asking, Counted::default());
+                self.members_answered(ticket, asking, CountedReceivers::default());
             }
-            self.door.hub.expel_all();
+            self.front.hub.expel_all();
         }
-        let wants_keys = self.door.hub.registry.about_keys > 0;
+        let wants_keys = self.front.hub.registry.about_keys > 0;
         self.look_at_notices(wants_keys);
         let heard = self.is_heard();
-        if !self.door.hub.unheard.is_empty() && heard {
-            for connection in self.door.hub.unheard.drain(..) {
+        if !self.front.hub.unheard.is_empty() && heard {
+            for connection in self.front.hub.unheard.drain(..) {
                 connection.goes_on();
             }
         }
         let wants = self.shard().published().wants();
-        let hub = &self.door.hub;
+        let hub = &self.front.hub;
         let needed = !hub.clients.is_empty() || !hub.unheard.is_empty();
         if needed && !wants {
             // This process became another member, whose peers know nothing yet.
             self.want_published(true);
-            self.door.hub.unheard_until = self.shard().published().heard_until();
+            self.front.hub.unheard_until = self.shard().published().heard_until();
         } else if wants && !needed {
             let since = hub.empty_since;
             if now >= since + WANTED_FOR {
                 self.want_published(false);
             }
         }
-        if now < self.door.hub.look_at {
+        if now < self.front.hub.look_at {
             return;
         }
         let dropped = self.shard().stats().published_dropped;
-        let hub = &mut self.door.hub;
+        let hub = &mut self.front.hub;
         hub.look_at = now + LOOK_INTERVAL;
         let before = std::mem::replace(&mut hub.dropped, dropped);
         hub.losses.add(dropped.saturating_sub(before));

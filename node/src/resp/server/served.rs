@@ -2,10 +2,10 @@
 
 use crate::net::grow;
 use crate::resp::RespContext;
-use crate::resp::budget::Budget;
+use crate::resp::budget::ClientBudget;
 use crate::resp::common::Seat;
 use crate::resp::frame::Parser;
-use crate::resp::output::Output;
+use crate::resp::output::ClientOutput;
 use crate::resp::session::Connection;
 use crate::resp::spilled::Spilled;
 use crate::resp::stream::ClientStream;
@@ -59,11 +59,11 @@ pub(super) struct ServedClient {
     /// The client sends nothing more.
     pub(super) ended: bool,
     /// Output on its way to the client.
-    pub(super) output: Output,
+    pub(super) output: ClientOutput,
     pub(super) spill: Spilled,
     /// Since when more output waits than the soft limit allows.
     pub(super) over_since: Option<Time>,
-    budget: Rc<Budget>,
+    budget: Rc<ClientBudget>,
     /// It is among those whose passwords are judged later.
     pub(super) judged_later: bool,
     /// The connection was closed in order: it does not count any more, and further input is
@@ -112,13 +112,13 @@ impl ServedClient {
             unparsed: false,
             error: None,
             ended: false,
-            output: Output::default(),
+            output: ClientOutput::default(),
             spill: Spilled {
                 took_at: context.now(),
                 ..Spilled::default()
             },
             over_since: None,
-            budget: context.door.budget.clone(),
+            budget: context.front.budget.clone(),
             judged_later: false,
             lingers: false,
             seat: Some(seat),
@@ -186,7 +186,7 @@ impl ServedClient {
                 false
             }
             Ok(read) => {
-                context.door.counters.input_bytes += read as u64;
+                context.front.counters.input_bytes += read as u64;
                 // The read did not fill the buffer, so there was no more input. The poll announces
                 // further input, but not always the end.
                 self.readable = read == room || self.ending;
@@ -208,7 +208,7 @@ impl ServedClient {
             }
             Err(e) if e.kind() == ErrorKind::Interrupted => false,
             Err(e) => {
-                if handshaking && let Some(tls) = &context.door.tls {
+                if handshaking && let Some(tls) = &context.front.tls {
                     let from = self.connection.session.borrow().client.peer.ip();
                     tls.handshake_failed(from, &e);
                 }
@@ -268,7 +268,7 @@ impl ServedClient {
             {
                 Ok((0, _)) => return ClientStep::Broken,
                 Ok((written, whole)) => {
-                    context.door.counters.output_bytes += written as u64;
+                    context.front.counters.output_bytes += written as u64;
                     // If there is no more room, the system announces when there is some, so there
                     // is no need to try.
                     self.writable = self.stream.has_room(whole);
@@ -327,7 +327,7 @@ impl ServedClient {
         if !self.ended && self.readable && self.connection.may_read(self.id, context.now()) {
             return ClientStep::Again;
         }
-        if answered && (self.ended || context.door.draining) {
+        if answered && (self.ended || context.front.draining) {
             ClientStep::Finished
         } else {
             ClientStep::Wait
@@ -342,8 +342,8 @@ impl ServedClient {
         let mut work = 0;
         // Other clients' remaining work does not count here.
         context.take_work();
-        context.door.scripts.take_work();
-        context.door.stopwatch.forget();
+        context.front.scripts.take_work();
+        context.front.stopwatch.forget();
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             // This also counts what other clients have run since these commands were parsed.
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
@@ -358,7 +358,7 @@ impl ServedClient {
             }
             self.chunk_next += 1;
             work += context.take_work();
-            work += context.door.scripts.take_work();
+            work += context.front.scripts.take_work();
         }
         if self.chunk_next >= self.chunk_len {
             self.end_chunk(context);
@@ -428,9 +428,9 @@ impl ServedClient {
         // The shared buffer gets the room back once no operation holds one of its keys.
         self.chunk = Bytes::new();
         if let Some(text) = self.error.take() {
-            context.door.counters.protocol_errors += 1;
+            context.front.counters.protocol_errors += 1;
             let mut session = self.connection.session.borrow_mut();
-            if let Some(others) = context.door.misread.happened(Instant::now()) {
+            if let Some(others) = context.front.misread.happened(Instant::now()) {
                 let why = text.strip_prefix("ERR Protocol error: ").unwrap_or(&text);
                 tracing::warn!(
                     "the client at {} is disconnected, because it does not send RESP: \
@@ -448,7 +448,7 @@ impl ServedClient {
             .count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
         self.spill.end(&self.budget);
-        if context.door.connections.remove(&self.id).is_some() {
+        if context.front.connections.remove(&self.id).is_some() {
             self.connection.abandon(context);
         }
     }

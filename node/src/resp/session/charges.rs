@@ -5,7 +5,7 @@
 //!   bytes              expected                  charged, unless shared         released
 //! ```
 
-use crate::resp::budget::{Budget, BudgetRoom, FREE_ANSWER_BYTES};
+use crate::resp::budget::{BudgetRoom, ClientBudget, FREE_ANSWER_BYTES};
 use doyen_engine::op::{Failure, Outcome};
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ pub(crate) const EXPECTED_BYTES_MIN: usize = 1 << 10;
 /// What one connection holds, and what of that is charged to the budget.
 #[derive(Debug)]
 pub(crate) struct Charges {
-    budget: Rc<Budget>,
+    budget: Rc<ClientBudget>,
     /// The connection: its id, and its number among the sockets.
     owner: (u64, usize),
     /// All that is charged: commands, answers and output.
@@ -35,7 +35,7 @@ pub(crate) struct Charges {
 
 /// What one reply weighs.
 #[derive(Debug, Default)]
-pub(crate) struct Weight {
+pub(crate) struct ReplyWeight {
     /// Bytes of the command and of its answer.
     bytes: usize,
     /// Bytes in `bytes` that only this connection holds. They are charged to the budget.
@@ -47,7 +47,7 @@ pub(crate) struct Weight {
     under_way: usize,
 }
 
-impl Weight {
+impl ReplyWeight {
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -66,7 +66,7 @@ pub(crate) struct Admitted {
 }
 
 impl Charges {
-    pub(crate) fn new(budget: Rc<Budget>, owner: (u64, usize)) -> Self {
+    pub(crate) fn new(budget: Rc<ClientBudget>, owner: (u64, usize)) -> Self {
         Self {
             owner,
             charged: 0,
@@ -77,7 +77,7 @@ impl Charges {
         }
     }
 
-    pub(crate) const fn budget(&self) -> &Rc<Budget> {
+    pub(crate) const fn budget(&self) -> &Rc<ClientBudget> {
         &self.budget
     }
 
@@ -108,7 +108,7 @@ impl Charges {
 
     /// Changes how many bytes of one reply other nodes are expected to answer. `charge` counts the
     /// same bytes, because they bound how much may come at once.
-    fn promise(&self, weight: &mut Weight, now: usize) {
+    fn promise(&self, weight: &mut ReplyWeight, now: usize) {
         if now != weight.expected {
             self.budget.count_expected(weight.expected, now);
             weight.expected = now;
@@ -117,9 +117,9 @@ impl Charges {
 
     /// A reply begins: its command has `bytes`, and `under_way` of them are values that the store
     /// does not have yet. Other nodes are expected to answer `expected` bytes.
-    pub(crate) fn begin(&mut self, bytes: usize, under_way: usize, expected: usize) -> Weight {
+    pub(crate) fn begin(&mut self, bytes: usize, under_way: usize, expected: usize) -> ReplyWeight {
         let all = bytes + expected;
-        let mut weight = Weight {
+        let mut weight = ReplyWeight {
             bytes: all,
             charged: 0,
             expected: 0,
@@ -133,7 +133,7 @@ impl Charges {
     }
 
     /// The reply's command asks for more, with values of `bytes`.
-    pub(crate) fn ask(&mut self, weight: &mut Weight, bytes: usize, expected: usize) {
+    pub(crate) fn ask(&mut self, weight: &mut ReplyWeight, bytes: usize, expected: usize) {
         let all = weight.expected + expected;
         self.promise(weight, all);
         weight.bytes += bytes + expected;
@@ -148,7 +148,7 @@ impl Charges {
     /// connection that holds much leaves the second share to the others.
     pub(crate) fn admit(
         &mut self,
-        weight: &mut Weight,
+        weight: &mut ReplyWeight,
         missing: usize,
         outcome: Outcome,
         read: bool,
@@ -189,7 +189,12 @@ impl Charges {
     }
 
     /// Takes away what was expected of this outcome. Returns how much that was.
-    fn take_expected(&mut self, weight: &mut Weight, missing: usize, outcome: &Outcome) -> usize {
+    fn take_expected(
+        &mut self,
+        weight: &mut ReplyWeight,
+        missing: usize,
+        outcome: &Outcome,
+    ) -> usize {
         let share = weight.expected.div_ceil(missing.max(1));
         let left = weight.expected - share;
         self.promise(weight, left);
@@ -210,7 +215,7 @@ impl Charges {
 
     /// The only outcome of a reply is here. By now, the store has the value of the command, or the
     /// value is dropped.
-    pub(crate) fn answer(&mut self, weight: &mut Weight, admitted: &Admitted) {
+    pub(crate) fn answer(&mut self, weight: &mut ReplyWeight, admitted: &Admitted) {
         self.add(weight, admitted);
         let stored = std::mem::take(&mut weight.under_way);
         self.budget.count_under_way(stored, 0);
@@ -220,24 +225,24 @@ impl Charges {
     }
 
     /// An outcome belongs to this reply.
-    pub(crate) fn add(&mut self, weight: &mut Weight, admitted: &Admitted) {
+    pub(crate) fn add(&mut self, weight: &mut ReplyWeight, admitted: &Admitted) {
         weight.bytes += admitted.bytes;
         self.pending += admitted.bytes;
     }
 
     /// A reply that alone held `before` bytes holds `now`.
-    pub(crate) fn hold(&mut self, weight: &mut Weight, before: usize, now: usize) {
+    pub(crate) fn hold(&mut self, weight: &mut ReplyWeight, before: usize, now: usize) {
         self.charge(&mut weight.charged, |c| c + now - before);
     }
 
     /// A reply is encoded.
-    pub(crate) fn release(&mut self, weight: &mut Weight) {
+    pub(crate) fn release(&mut self, weight: &mut ReplyWeight) {
         self.pending = self.pending.saturating_sub(weight.bytes);
         self.charge(&mut weight.charged, |_| 0);
         self.end(weight);
     }
 
-    fn end(&self, weight: &mut Weight) {
+    fn end(&self, weight: &mut ReplyWeight) {
         self.promise(weight, 0);
         self.budget
             .count_under_way(std::mem::take(&mut weight.under_way), 0);
@@ -251,7 +256,7 @@ impl Charges {
     }
 
     /// Nothing is charged any more, of all these replies.
-    pub(crate) fn give_back<'a>(&mut self, weights: impl Iterator<Item = &'a mut Weight>) {
+    pub(crate) fn give_back<'a>(&mut self, weights: impl Iterator<Item = &'a mut ReplyWeight>) {
         self.budget.count_answers(self.charged, 0);
         self.end_turn();
         self.charged = 0;
@@ -275,7 +280,7 @@ impl Charges {
     }
 
     /// Whether this reply's command, which has many keys, may ask for one more answer.
-    pub(crate) fn room_to_ask(&self, weight: &Weight) -> BudgetRoom {
+    pub(crate) fn room_to_ask(&self, weight: &ReplyWeight) -> BudgetRoom {
         self.budget
             .room_to_ask(self.owner, (weight.charged, self.charged), self.expected)
     }

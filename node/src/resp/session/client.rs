@@ -2,7 +2,7 @@
 
 use super::commands::transactions::CommandQueue;
 use super::{NAME_BYTES_MAX, brings_password};
-use crate::audit::{Audit, Outcome};
+use crate::audit::{Audit, AuditOutcome};
 use crate::clock;
 use crate::resp::acl::compiled::{Compiled, Home};
 use crate::resp::acl::users::Users;
@@ -178,7 +178,7 @@ impl SessionClient {
     /// The client has shown a certificate with this name, which makes it this user, if there is one
     /// that may log in.
     pub(crate) fn recognize(&mut self, context: &RespContext, name: &[u8]) {
-        let found = context.door.users.borrow_mut().find(name);
+        let found = context.front.users.borrow_mut().find(name);
         if let Some(found) = found.filter(|found| found.user().on) {
             self.authenticated = true;
             self.set_user(found);
@@ -359,7 +359,7 @@ impl SessionClient {
             && is(&chosen.local, self.local)
     }
 
-    pub(crate) fn audit(&self, context: &mut RespContext, what: &str, outcome: Outcome) {
+    pub(crate) fn audit(&self, context: &mut RespContext, what: &str, outcome: AuditOutcome) {
         context.audit(Audit {
             who: format!("user {}", String::from_utf8_lossy(self.user.name())),
             interface: "resp",
@@ -376,7 +376,7 @@ impl SessionClient {
         board: &'a Board,
     ) -> ChannelNames<'a> {
         if self.cluster_port {
-            ChannelNames::Thread(context.door.hub.registry())
+            ChannelNames::Thread(context.front.hub.registry())
         } else {
             board.look()
         }
@@ -390,13 +390,13 @@ impl SessionClient {
             true => (context.me(), context.limits().memory_bytes_max),
             false => (
                 context.me().member(),
-                context.door.common.memory_bytes_max(),
+                context.front.common.memory_bytes_max(),
             ),
         };
         let keyspace = context
             .view()
             .and_then(|v| v.installed.keyspace(self.keyspace));
-        let common = context.door.common.clone();
+        let common = context.front.common.clone();
         let names = self.names(context, common.board());
         let subscribed = ChannelKind::ALL.map(|kind| names.len(kind) as u64);
         info::InfoFacts {
@@ -410,11 +410,11 @@ impl SessionClient {
             threads: context.threads(),
             unix_us: clock::unix_us(),
             uptime_s: context.now().since(context.started()).as_secs(),
-            connections_max: context.door.common.settings.clients_max(),
+            connections_max: context.front.common.settings.clients_max(),
             memory_bytes_max: u64::try_from(memory).unwrap_or(u64::MAX),
             memory_policy: info::memory_policy(keyspace.map(|k| k.eviction).unwrap_or_default()),
-            backups: context.door.backups_least,
-            has_password: !context.door.users.borrow().is_open(),
+            backups: context.front.backups_least,
+            has_password: !context.front.users.borrow().is_open(),
             value_bytes_max: context.limits().value_bytes_max,
             counted: context.counted(needs),
         }

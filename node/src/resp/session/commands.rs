@@ -11,8 +11,8 @@ pub(super) mod users;
 
 use super::pending::keys::KeysReply;
 use super::{Connection, Session};
-use crate::advice;
-use crate::resp::command::{ConnectionCommand, Constant, Request, ServerCommand, table};
+use crate::remedy;
+use crate::resp::command::{ConnectionCommand, Constant, RespRequest, ServerCommand, table};
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use crate::resp::{RespContext, cluster};
@@ -28,20 +28,20 @@ impl Session {
     pub(super) fn admits(
         &self,
         context: &mut RespContext,
-        spec: &table::Spec,
+        spec: &table::RespSpec,
         args: Args<'_>,
     ) -> Result<(), ErrorText> {
         if !self.client.authenticated && !spec.has_flag("no_auth") {
             return Err("NOAUTH Authentication required.".into());
         }
         self.may_run(context, spec, &args)?;
-        let keys = spec.key_places(&args).map(|at| args.get(at));
+        let keys = spec.key_indexes(&args).map(|at| args.get(at));
         let max = context.limits().key_bytes_max;
         if keys.clone().any(|key| key.len() > max) {
             return Err(format!("ERR the key is too long: at most {max} bytes").into());
         }
         if context.is_stopped() && keys.clone().next().is_some() {
-            return Err(advice::STOPPED.into());
+            return Err(remedy::STOPPED.into());
         }
         if self.client.cluster_port {
             if keys.clone().map(<[u8]>::len).sum::<usize>() > HASHED_BYTES_MAX {
@@ -61,44 +61,48 @@ impl Session {
         connection: &Rc<Connection>,
         context: &mut RespContext,
         args: Args<'_>,
-        request: Request,
+        request: RespRequest,
     ) {
         match request {
-            Request::Data(data::Request::One { key, action, shape }) => {
+            RespRequest::Data(data::ParsedRequest::One { key, action, shape }) => {
                 self.about_key(connection, context, (key, action, shape));
             }
-            Request::Data(data::Request::Many(many)) => {
+            RespRequest::Data(data::ParsedRequest::Many(many)) => {
                 let keys = (args.len() - 1) / many.step();
                 let (about, touches) = (self.client.about(), self.client.touches);
                 let reply = KeysReply::new(about, touches, many, keys);
                 self.replies.collect(reply, 0, 0);
                 self.replies.ask_further(connection, context, args);
             }
-            Request::All(all) => self.about_all_keys(connection, context, all),
-            Request::Wait => {
+            RespRequest::All(all) => self.about_all_keys(connection, context, all),
+            RespRequest::Wait => {
                 let least = match self.client.keyspace {
                     // Some clients ask this after every write, so it is kept.
-                    cluster::KEYSPACE => context.door.backups_least,
+                    cluster::KEYSPACE => context.front.backups_least,
                     other => cluster::backups_least(context.view(), other),
                 };
                 self.replies.answer(|e| e.integer(least));
             }
-            Request::Script(asked) => self.about_scripts(connection, context, args, asked),
-            Request::Connection(ConnectionCommand::Exec) => {
+            RespRequest::Script(asked) => self.about_scripts(connection, context, args, asked),
+            RespRequest::Connection(ConnectionCommand::Exec) => {
                 self.execute_transaction(connection, context);
             }
-            Request::Connection(ConnectionCommand::Watch) => self.watch(connection, context, args),
-            Request::Connection(asked) => self.about_connection(context, asked),
-            Request::Client(asked) => self.about_client(connection, context, asked),
-            Request::Cluster(asked) => {
+            RespRequest::Connection(ConnectionCommand::Watch) => {
+                self.watch(connection, context, args)
+            }
+            RespRequest::Connection(asked) => self.about_connection(context, asked),
+            RespRequest::Client(asked) => self.about_client(connection, context, asked),
+            RespRequest::Cluster(asked) => {
                 let protocol = self.replies.protocol;
                 self.replies
                     .answer(|e| server::about_cluster(e, context, protocol, asked));
             }
-            Request::Server(ServerCommand::Monitor) => self.monitor(connection, context),
-            Request::Server(asked) => self.about_server(context, asked),
-            Request::PubSub(asked) => self.about_subscriptions(connection, context, args, asked),
-            Request::Constant(answer) => self.replies.answer(|e| encode_constant(e, answer)),
+            RespRequest::Server(ServerCommand::Monitor) => self.monitor(connection, context),
+            RespRequest::Server(asked) => self.about_server(context, asked),
+            RespRequest::PubSub(asked) => {
+                self.about_subscriptions(connection, context, args, asked)
+            }
+            RespRequest::Constant(answer) => self.replies.answer(|e| encode_constant(e, answer)),
         }
     }
 }

@@ -3,19 +3,19 @@
 use super::client::SessionClient;
 use super::pending::{Arrived, SessionEffect, Stepped};
 use super::replies::{Replies, TakenArrival};
-use super::subscriptions::Subscriptions;
+use super::subscriptions::ClientSubscriptions;
 use super::{PasswordJudging, Session};
-use crate::data::door::Waiter;
+use crate::data::front_end::Waiter;
 use crate::resp::RespContext;
 use crate::resp::acl::users::Users;
-use crate::resp::budget::{Budget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
+use crate::resp::budget::{ClientBudget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
 use crate::resp::common::ToldThreads;
 use crate::resp::encode::Protocol;
 use crate::resp::frame::Args;
 use crate::resp::pubsub::Push;
 use crate::resp::ready::ReadyClients;
 use crate::resp::settings::OutputLimit;
-use doyen_engine::Counted;
+use doyen_engine::CountedReceivers;
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::AdminReply;
@@ -89,7 +89,7 @@ impl Connection {
         cluster_port: bool,
         addresses: (SocketAddr, SocketAddr),
         users: &Users,
-        budget: Rc<Budget>,
+        budget: Rc<ClientBudget>,
         now: Time,
     ) -> Rc<Self> {
         let ready = budget.ready().clone();
@@ -154,7 +154,7 @@ impl Connection {
 
     /// What other members answered to its question about subscribers: for this reply, or for its
     /// present command.
-    pub(crate) fn counted(&self, reply: Option<u64>, counted: Counted) {
+    pub(crate) fn counted(&self, reply: Option<u64>, counted: CountedReceivers) {
         let mut session = self.session.borrow_mut();
         if let Some(slot) = reply {
             let taken = session.replies.arrive(slot, Arrived::Members(counted));
@@ -294,7 +294,7 @@ impl Connection {
             let mut session = self.session.borrow_mut();
             let id = session.client.id;
             session.subscriptions.leave(context, id);
-            session.subscriptions = Subscriptions::default();
+            session.subscriptions = ClientSubscriptions::default();
             session.replies.forget_pushes();
             session.replies.abandon()
         };

@@ -3,7 +3,7 @@
 
 use crate::resp::pubsub::hub::CountedUpTo;
 use bytes::Bytes;
-use doyen_engine::Counted;
+use doyen_engine::CountedReceivers;
 use doyen_gossip::Time;
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(crate) struct HeldCommand {
     /// How long it waits until this thread gets all changes of keys.
     pub(crate) until: Option<Time>,
     /// What the other members answered to its question.
-    counted: Option<Counted>,
+    counted: Option<CountedReceivers>,
 }
 
 /// Why a command is run again.
@@ -31,12 +31,12 @@ pub(crate) enum HeldCause {
     /// It has waited, and is run again.
     Ready,
     /// Its next slice.
-    Slice(Progress),
+    Slice(SliceProgress),
 }
 
 /// How far a command has come that is executed in slices.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum SliceProgress {
     /// The next of its names.
     Names(usize),
     /// The patterns are compared with a message's channel so far.
@@ -85,12 +85,12 @@ impl HeldCommand {
     }
 
     /// The other members have answered.
-    pub(crate) fn count(&mut self, counted: Counted) {
+    pub(crate) fn count(&mut self, counted: CountedReceivers) {
         self.counted = Some(counted);
     }
 
     /// What other members answered.
-    pub(crate) fn take_counted(&mut self) -> Counted {
+    pub(crate) fn take_counted(&mut self) -> CountedReceivers {
         self.counted.take().unwrap_or_default()
     }
 }

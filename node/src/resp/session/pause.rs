@@ -22,13 +22,13 @@ pub struct Pause {
 
 /// The pause of a data thread, and which connections wait for its end.
 #[derive(Debug, Default)]
-pub(crate) struct Paused {
+pub(crate) struct ClientPause {
     /// The end of the pause and whether reads are still executed, if there is a pause.
     now: Option<(Time, bool)>,
     waiting: Vec<Rc<Connection>>,
 }
 
-impl Paused {
+impl ClientPause {
     /// When the waiting connections continue, if there are any.
     pub(crate) fn due(&self) -> Option<Time> {
         self.now
@@ -53,12 +53,12 @@ impl RespContext {
     /// If a pause is on already, the later end counts, and the stricter kind. A node that ends
     /// pauses nothing: its clients leave once they are answered.
     pub(crate) fn pause(&mut self, pause: Pause) {
-        if self.door.draining {
+        if self.front.draining {
             return;
         }
         let until = self.now() + pause.lasts;
-        let before = self.door.paused.now.filter(|(end, _)| *end > self.now());
-        self.door.paused.now = Some(match before {
+        let before = self.front.paused.now.filter(|(end, _)| *end > self.now());
+        self.front.paused.now = Some(match before {
             Some((end, writes_only)) => (end.max(until), writes_only && pause.writes_only),
             None => (until, pause.writes_only),
         });
@@ -66,8 +66,8 @@ impl RespContext {
 
     /// The pause is over.
     pub(crate) fn unpause(&mut self) {
-        self.door.paused.now = None;
-        for connection in self.door.paused.waiting.drain(..) {
+        self.front.paused.now = None;
+        for connection in self.front.paused.waiting.drain(..) {
             connection.end_pause();
         }
     }
@@ -75,7 +75,7 @@ impl RespContext {
     /// Ends a pause whose time is over.
     pub(crate) fn end_pause(&mut self) {
         if self
-            .door
+            .front
             .paused
             .now
             .is_some_and(|(until, _)| until <= self.now())
@@ -93,10 +93,10 @@ impl Session {
         context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
-        self.paused = context.door.paused.concerns(context.now(), args);
+        self.paused = context.front.paused.concerns(context.now(), args);
         if self.paused {
-            let waiting = &mut context.door.paused.waiting;
-            if waiting.len() > 2 * context.door.connections.len() {
+            let waiting = &mut context.front.paused.waiting;
+            if waiting.len() > 2 * context.front.connections.len() {
                 // Connections that are gone are held only by this list.
                 waiting.retain(|c| Rc::strong_count(c) > 1);
             }
@@ -110,6 +110,6 @@ impl RespContext {
     /// Whether commands have to be looked at before they run.
     #[inline]
     pub(super) fn is_paused(&self) -> bool {
-        self.door.paused.now.is_some()
+        self.front.paused.now.is_some()
     }
 }

@@ -7,7 +7,7 @@
 //!                       └────────────────────── step <──────────────────────┘ while there is one
 //! ```
 
-use super::charges::{Charges, Weight};
+use super::charges::{Charges, ReplyWeight};
 use super::commands::transactions::{Prepared, WatchedKeys};
 use super::connection::{Connection, ReplyWaiter};
 use crate::resp::RespContext;
@@ -16,7 +16,7 @@ use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use doyen_engine::command::Shape;
 use doyen_engine::op::{Failure, Outcome, Work};
-use doyen_engine::{Counted, Patience};
+use doyen_engine::{CountedReceivers, Patience};
 use doyen_gossip::Time;
 use parts::ClientBefore;
 use std::collections::BTreeSet;
@@ -45,7 +45,7 @@ pub(crate) trait PendingReply: Debug {
     }
 
     /// Takes the next steps, and subtracts from `work`.
-    fn step(&mut self, _asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+    fn step(&mut self, _asker: &mut ReplyAsker<'_>, _work: &mut usize) -> Stepped {
         Stepped::Waits
     }
 
@@ -82,8 +82,8 @@ pub(crate) trait PendingReply: Debug {
     fn ask_further(
         &mut self,
         _args: Args<'_>,
-        _asker: &mut Asker<'_>,
-        _charges: (&mut Charges, &mut Weight),
+        _asker: &mut ReplyAsker<'_>,
+        _charges: (&mut Charges, &mut ReplyWeight),
     ) -> bool {
         true
     }
@@ -115,7 +115,7 @@ pub(crate) enum Arrived {
     /// Another data thread's part.
     Thread(ToldThreads),
     /// What the other members know of subscribers.
-    Members(Counted),
+    Members(CountedReceivers),
     /// The other members have answered for a script.
     Script,
 }
@@ -171,14 +171,14 @@ pub(crate) enum Hold {
 }
 
 /// The reply that asks, and how long it waits.
-pub(crate) struct Asker<'a> {
+pub(crate) struct ReplyAsker<'a> {
     pub(crate) connection: &'a Rc<Connection>,
     pub(crate) context: &'a mut RespContext,
     pub(crate) slot: u64,
     pub(crate) patience: Patience,
 }
 
-impl Asker<'_> {
+impl ReplyAsker<'_> {
     /// Submits an operation for a part of the reply. Returns its token, and whether the outcome
     /// comes from elsewhere.
     pub(crate) fn submit(&mut self, part: u32, work: impl Into<Work>) -> (u64, bool) {
@@ -206,7 +206,12 @@ pub(crate) struct Outstanding {
 impl Outstanding {
     /// Submits an operation for a part of the reply. Returns whether the outcome comes from
     /// elsewhere.
-    pub(crate) fn ask(&mut self, asker: &mut Asker<'_>, part: u32, work: impl Into<Work>) -> bool {
+    pub(crate) fn ask(
+        &mut self,
+        asker: &mut ReplyAsker<'_>,
+        part: u32,
+        work: impl Into<Work>,
+    ) -> bool {
         let (token, elsewhere) = asker.submit(part, work);
         self.waits_for(token);
         elsewhere

@@ -1,7 +1,7 @@
 //! Messages that wait for a subscriber, in their order among its replies.
 
 use super::SLOTS_KEPT_MAX;
-use crate::resp::output::Output;
+use crate::resp::output::ClientOutput;
 use crate::resp::pubsub::{Push, Queued};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl Pushes {
 
     /// Moves pushes to the output while it is shorter than `bytes`: all, or those below this
     /// number.
-    pub(crate) fn move_to(&mut self, out: &mut Output, bytes: usize, below: u64) {
+    pub(crate) fn move_to(&mut self, out: &mut ClientOutput, bytes: usize, below: u64) {
         while self.moved() < below
             && out.len() < bytes
             && let Some(push) = self.queue.pop_front()
@@ -84,7 +84,7 @@ mod tests {
         let mut pushes = Pushes::default();
         (0..32).for_each(|_| pushes.queue(push(1 << 20)));
         assert_eq!(pushes.bytes, 32 * push(1 << 20).bytes());
-        let mut out = Output::default();
+        let mut out = ClientOutput::default();
         pushes.move_to(&mut out, 20 << 20, u64::MAX);
         assert!(pushes.moved() == 20 && out.len() == 20 << 20);
         pushes.move_to(&mut out, usize::MAX, 25);

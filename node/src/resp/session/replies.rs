@@ -8,23 +8,25 @@
 //! A read that this thread may answer at once is encoded straight to the output. It is provisional
 //! until the pass is judged: then it stays, or it is taken back and becomes a slot.
 
-use super::charges::{Admitted, Charges, PENDING_BYTES_MAX, Weight, is_in_vain};
+use super::charges::{Admitted, Charges, PENDING_BYTES_MAX, ReplyWeight, is_in_vain};
 use super::connection::{Connection, ReplyWaiter};
 use super::deadlines::Deadlines;
-use super::pending::{Arrived, ArrivedOutcome, Asker, Hold, PendingReply, SessionEffect, Stepped};
+use super::pending::{
+    Arrived, ArrivedOutcome, Hold, PendingReply, ReplyAsker, SessionEffect, Stepped,
+};
 use super::pushes::{PUSH_OUTPUT, Pushes};
 use super::{OUTPUT_BYTES_SOFT, SLOTS_KEPT_MAX};
 use crate::resp::RespContext;
-use crate::resp::budget::{Budget, BudgetRoom};
+use crate::resp::budget::{BudgetRoom, ClientBudget};
 use crate::resp::command::table;
 use crate::resp::counts::{self, FailedReply};
 use crate::resp::encode::{Encoder, Protocol};
 use crate::resp::frame::Args;
-use crate::resp::output::{APART_BYTES_MIN, Output};
+use crate::resp::output::{APART_BYTES_MIN, ClientOutput};
 use crate::resp::pubsub::Push;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Patience;
-use doyen_engine::command::{ErrorText, Reply, Shape};
+use doyen_engine::command::{CommandReply, ErrorText, Shape};
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
@@ -65,7 +67,7 @@ pub(crate) struct Replies {
     captured: Option<Box<BytesMut>>,
     /// Error replies that are not counted yet.
     pub(crate) failed: Vec<FailedReply>,
-    pub(crate) out: Output,
+    pub(crate) out: ClientOutput,
     /// All output that is not written, including what is not charged.
     pub(crate) unsent: usize,
     pub(crate) charges: Charges,
@@ -82,7 +84,7 @@ struct ReplySlot {
     command: u16,
     /// It follows all pushes below this number.
     after: u64,
-    weight: Weight,
+    weight: ReplyWeight,
     state: ReplyState,
 }
 
@@ -146,7 +148,7 @@ impl ReplySlot {
 }
 
 impl Replies {
-    pub(crate) fn new(owner: (u64, usize), budget: Rc<Budget>) -> Self {
+    pub(crate) fn new(owner: (u64, usize), budget: Rc<ClientBudget>) -> Self {
         Self {
             protocol: Protocol::Resp2,
             command: counts::UNKNOWN,
@@ -162,7 +164,7 @@ impl Replies {
             pushes: None,
             captured: None,
             failed: Vec::new(),
-            out: Output::default(),
+            out: ClientOutput::default(),
             unsent: 0,
             charges: Charges::new(budget, owner),
             deadlines: Deadlines::default(),
@@ -210,7 +212,7 @@ impl Replies {
         &mut self,
         connection: &'a Rc<Connection>,
         context: &'a mut RespContext,
-    ) -> Asker<'a> {
+    ) -> ReplyAsker<'a> {
         self.asker_of(self.next(), connection, context)
     }
 
@@ -220,8 +222,8 @@ impl Replies {
         slot: u64,
         connection: &'a Rc<Connection>,
         context: &'a mut RespContext,
-    ) -> Asker<'a> {
-        Asker {
+    ) -> ReplyAsker<'a> {
+        ReplyAsker {
             patience: self.patience(context),
             slot,
             connection,
@@ -433,9 +435,9 @@ impl Replies {
         self.slots.extend(later);
     }
 
-    /// Takes an outcome for a slot. If it is lost, a `read` can be repeated. `behind`: commands wait
-    /// until this one is answered. `judged` is the generation under which this thread may answer
-    /// what it looked at before. `None`: the outcome is not waited for.
+    /// Takes an outcome for a slot. If it is lost, a `read` can be repeated. `behind`: commands
+    /// wait until this one is answered. `judged` is the generation under which this thread may
+    /// answer what it looked at before. `None`: the outcome is not waited for.
     #[inline]
     pub(crate) fn deliver(
         &mut self,
@@ -661,8 +663,8 @@ impl Replies {
                 }
                 ReplyState::Done { shape, outcome } => {
                     match shape.reply(std::mem::replace(outcome, Outcome::Nil)) {
-                        Reply::Bulk(_) if slot.silent => {}
-                        Reply::Bulk(value) if value.len() >= APART_BYTES_MIN => {
+                        CommandReply::Bulk(_) if slot.silent => {}
+                        CommandReply::Bulk(value) if value.len() >= APART_BYTES_MIN => {
                             encoder.bulk_head(value.len());
                             self.out.push(value);
                             Encoder::new(&mut self.out.bytes, slot.protocol).bulk_end();
@@ -731,7 +733,8 @@ impl Replies {
         self.pushes = None;
     }
 
-    /// Whether a message must wait for replies to earlier commands: it may be about what they wrote.
+    /// Whether a message must wait for replies to earlier commands: it may be about what they
+    /// wrote.
     pub(crate) const fn precede_messages(&self) -> bool {
         self.unpublished_until > self.first
     }

@@ -1,4 +1,5 @@
-//! What a client subscribes to, and what its present command waits for. Few connections have either.
+//! What a client subscribes to, and what its present command waits for. Few connections have
+//! either.
 
 use super::connection::Connection;
 use super::held::{HeldCause, HeldCommand};
@@ -9,14 +10,14 @@ use crate::resp::encode::Protocol;
 use crate::resp::pubsub::ChannelKind;
 use bytes::Bytes;
 use doyen_engine::command::ErrorText;
-use doyen_engine::{AskedSubscribers, Counted};
+use doyen_engine::{AskedSubscribers, CountedReceivers};
 use doyen_gossip::Time;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// The subscriptions of a client, if it has any, or if pushes or its present command wait.
 #[derive(Debug, Default)]
-pub(crate) struct Subscriptions(Option<Box<Subscribing>>);
+pub(crate) struct ClientSubscriptions(Option<Box<Subscribing>>);
 
 /// The state of a client that has subscriptions, or for which pushes wait, or whose command waits.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ impl Subscribing {
     }
 }
 
-impl Subscriptions {
+impl ClientSubscriptions {
     /// Whether there is no such state.
     #[inline]
     pub(crate) const fn is_none(&self) -> bool {
@@ -109,14 +110,14 @@ impl Subscriptions {
     }
 
     /// The other members have answered.
-    pub(crate) fn count(&mut self, counted: Counted) {
+    pub(crate) fn count(&mut self, counted: CountedReceivers) {
         if let Some(state) = &mut self.0 {
             state.held.count(counted);
         }
     }
 
     /// What other members answered to the question of the present command.
-    pub(crate) fn take_counted(&mut self) -> Counted {
+    pub(crate) fn take_counted(&mut self) -> CountedReceivers {
         let counted = self.0.as_mut().map(|s| s.held.take_counted());
         counted.unwrap_or_default()
     }
@@ -165,7 +166,11 @@ impl Subscriptions {
     }
 
     /// A subscriber cannot tell messages and replies of RESP2 apart, so it may run few commands.
-    pub(crate) fn admits(&self, protocol: Protocol, spec: &table::Spec) -> Result<(), ErrorText> {
+    pub(crate) fn admits(
+        &self,
+        protocol: Protocol,
+        spec: &table::RespSpec,
+    ) -> Result<(), ErrorText> {
         let allowed = matches!(
             spec.name,
             "subscribe"
@@ -199,8 +204,8 @@ impl Subscriptions {
         }
         if state.is_subscriber() {
             let names = std::mem::take(&mut state.names);
-            let (common, now) = (context.door.common.clone(), context.now());
-            let hub = &mut context.door.hub;
+            let (common, now) = (context.front.common.clone(), context.now());
+            let hub = &mut context.front.hub;
             hub.leave(common.board(), now, connection, names);
         }
     }

@@ -3,14 +3,14 @@ use super::deadlines::HURRIED_FOR;
 use super::pending::keys::KeysReply;
 use super::*;
 use crate::resp::acl::users::Users;
-use crate::resp::budget::{Budget, FREE_INPUT_BYTES, STALLED_MAX};
+use crate::resp::budget::{ClientBudget, FREE_INPUT_BYTES, STALLED_MAX};
 use doyen_engine::command::Shape;
 use doyen_engine::op::{Failure, Outcome};
 use doyen_gossip::Time;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
+fn connection(id: u64, budget: &Rc<ClientBudget>) -> Rc<Connection> {
     let any: SocketAddr = ([127, 0, 0, 1], 1).into();
     Connection::new(
         (id, id as usize),
@@ -22,8 +22,8 @@ fn connection(id: u64, budget: &Rc<Budget>) -> Rc<Connection> {
     )
 }
 
-fn budget() -> Rc<Budget> {
-    Rc::new(Budget::small())
+fn budget() -> Rc<ClientBudget> {
+    Rc::new(ClientBudget::small())
 }
 
 fn waiting(connection: &Rc<Connection>, expected: usize) -> u64 {
@@ -248,7 +248,7 @@ fn commands_queued_behind_one_that_timed_out_have_a_short_deadline() {
 }
 
 /// What memory holds of all answers together.
-fn held(budget: &Budget) -> usize {
+fn held(budget: &ClientBudget) -> usize {
     budget.held().1
 }
 

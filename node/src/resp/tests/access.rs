@@ -383,7 +383,7 @@ async fn guesses_of_a_client_that_is_logged_in_wait_too() {
     }
     // 50, 100 and 200 ms.
     assert!(began.elapsed() >= Duration::from_millis(350));
-    assert_eq!(node.handle.stats().await.door.auth_failures, 4);
+    assert_eq!(node.handle.stats().await.front.auth_failures, 4);
     node.stop().await;
 }
 

@@ -1,7 +1,7 @@
 //! Users that are bound to a database: nothing outside of it is read, written, named or heard.
 
 use super::*;
-use crate::resp::command::table::{COMMANDS, Spec};
+use crate::resp::command::table::{COMMANDS, RespSpec};
 use doyen_engine::command::NO_KEYS;
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -161,7 +161,7 @@ fn argument(random: &mut ChaCha8Rng, slot: &str, key: bool) -> String {
     }
 }
 
-fn command_of(spec: &Spec, random: &mut ChaCha8Rng, slot: &str) -> Vec<String> {
+fn command_of(spec: &RespSpec, random: &mut ChaCha8Rng, slot: &str) -> Vec<String> {
     let mut words: Vec<String> = spec.name.split('|').map(str::to_owned).collect();
     let least = usize::try_from(spec.arity.unsigned_abs()).unwrap_or(1);
     let more = if spec.arity < 0 {

@@ -184,7 +184,7 @@ async fn commands_lookups_and_errors_are_counted_over_all_threads() {
     );
     let stats = node.handle.stats().await;
     assert!(
-        stats.door.commands > 20,
+        stats.front.commands > 20,
         "the counters of Prometheus never go back"
     );
     node.stop().await;

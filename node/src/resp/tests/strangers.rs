@@ -59,7 +59,7 @@ async fn unauthenticated_clients_make_the_node_hold_little() {
         "{} bytes of answers",
         stats.answer_bytes
     );
-    assert_eq!(stats.door.connections_expelled, 0);
+    assert_eq!(stats.front.connections_expelled, 0);
     node.stop().await;
 }
 
@@ -105,7 +105,10 @@ async fn a_client_that_does_not_authenticate_in_time_is_told_so_and_disconnected
         "it has said the password"
     );
     let stats = node.handle.stats().await;
-    assert_eq!((stats.door.auth_timeouts, stats.door.idle_timeouts), (4, 0));
+    assert_eq!(
+        (stats.front.auth_timeouts, stats.front.idle_timeouts),
+        (4, 0)
+    );
     node.stop().await;
 }
 
@@ -125,7 +128,7 @@ async fn an_idle_client_is_disconnected_if_a_timeout_is_set() {
         }
     }
     assert_eq!(busy.command(&["PING"]).await.unwrap(), bytes("PONG"));
-    assert_eq!(node.handle.stats().await.door.idle_timeouts, 1);
+    assert_eq!(node.handle.stats().await.front.idle_timeouts, 1);
     node.stop().await;
 }
 
@@ -153,9 +156,9 @@ async fn strangers_take_no_place_of_clients_that_authenticate() {
     let stats = node.handle.stats().await;
     assert!(stats.connections <= PLACES as u64, "{}", stats.connections);
     assert!(
-        stats.door.strangers_ended >= 400 - PLACES as u64,
+        stats.front.strangers_ended >= 400 - PLACES as u64,
         "{}",
-        stats.door.strangers_ended
+        stats.front.strangers_ended
     );
     node.stop().await;
 }
@@ -206,6 +209,6 @@ async fn wrong_passwords_are_counted_and_make_the_next_ones_of_their_address_wai
         began.elapsed() >= Duration::from_millis(1550 + 1600),
         "the right one waits as well"
     );
-    assert_eq!(node.handle.stats().await.door.auth_failures, 6);
+    assert_eq!(node.handle.stats().await.front.auth_failures, 6);
     node.stop().await;
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::net::identity::Identity;
 use crate::net::identity::TlsMin;
-use crate::net::identity::ports::{PortSource, Ports, Wanted};
+use crate::net::identity::ports::{PortCertificate, PortSource, Ports};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
 };
@@ -72,7 +72,7 @@ impl Secured {
             key: ("--resp-tls-key", at("key.pem")),
         };
         let identity = Identity::insecure_loopback("n1").unwrap();
-        let wanted = Wanted {
+        let wanted = PortCertificate {
             port: "resp",
             source,
             client_ca,
@@ -251,7 +251,7 @@ async fn a_handshake_that_takes_too_long_ends() {
     let mut told = Vec::new();
     let _ = silent.read_to_end(&mut told).await;
     assert_eq!(told, b"");
-    assert_eq!(secured.node.handle.stats().await.door.auth_timeouts, 1);
+    assert_eq!(secured.node.handle.stats().await.front.auth_timeouts, 1);
     // There is no password, so who has finished the handshake may stay.
     let (_, answer) = exchange(client, b"PING\r\n".to_vec(), 7).await;
     assert_eq!(answer, b"+PONG\r\n");

@@ -224,7 +224,8 @@ async fn a_watched_key_that_changed_makes_exec_execute_none() {
     node.stop().await;
 }
 
-/// Regression: the connection kept the database and the name of a transaction that was not executed.
+/// Regression: the connection kept the database and the name of a transaction that was not
+/// executed.
 #[tokio::test]
 async fn a_connection_is_as_before_if_a_watched_key_has_changed() {
     let node = Node::start(None, 10);

@@ -157,7 +157,7 @@ async fn the_client_with_most_unread_answers_is_disconnected_once_their_room_is_
         "{ended:?} after {:?}",
         began.elapsed()
     );
-    assert_eq!(node.handle.stats().await.door.connections_expelled, 1);
+    assert_eq!(node.handle.stats().await.front.connections_expelled, 1);
     let mut answers = vec![0; answer.len() * modest];
     first.read_exact(&mut answers).await.unwrap();
     assert!(answers == answer.repeat(modest).as_bytes());

@@ -86,7 +86,7 @@ async fn await_closed(node: &Node, wanted: (u64, u64)) {
     let until = std::time::Instant::now() + PATIENCE;
     loop {
         let stats = node.handle.stats().await;
-        let now = (stats.door.output_limited, stats.subscribers_expelled);
+        let now = (stats.front.output_limited, stats.subscribers_expelled);
         if now == wanted {
             return;
         }

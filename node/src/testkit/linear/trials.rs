@@ -108,8 +108,8 @@ impl Key {
 }
 
 /// Whether one operation must come before another, if both happen.
-fn precedes(a: &Entry, b: &Entry) -> bool {
-    let clock = |e: &Entry| matches!(e.call, Call::Expired { .. } | Call::Lost);
+fn precedes(a: &HistoryEntry, b: &HistoryEntry) -> bool {
+    let clock = |e: &HistoryEntry| matches!(e.call, Call::Expired { .. } | Call::Lost);
     let under_way = b.called
         < a.answered
             .as_ref()
@@ -130,7 +130,7 @@ fn precedes(a: &Entry, b: &Entry) -> bool {
 }
 
 /// Whether any order of exactly these operations, after the earlier ones, explains their answers.
-fn some_order(left: &[&Entry], key: &Key) -> bool {
+fn some_order(left: &[&HistoryEntry], key: &Key) -> bool {
     left.is_empty()
         || (0..left.len()).any(|at| {
             let (next, mut others, mut key) = (left[at], left.to_vec(), key.clone());
@@ -146,8 +146,8 @@ fn some_order(left: &[&Entry], key: &Key) -> bool {
         })
 }
 
-fn holds_by_definition(history: &[Entry]) -> bool {
-    let (known, unknown): (Vec<&Entry>, Vec<&Entry>) =
+fn holds_by_definition(history: &[HistoryEntry]) -> bool {
+    let (known, unknown): (Vec<&HistoryEntry>, Vec<&HistoryEntry>) =
         history.iter().partition(|e| e.answered.is_some());
     (0..1_u32 << unknown.len()).any(|happened| {
         let some = unknown
@@ -166,13 +166,13 @@ fn holds_by_definition(history: &[Entry]) -> bool {
 
 /// A history of a handful of operations that really happened. About two in three are then spoilt,
 /// which does not always show.
-fn drawn(seed: u64) -> Vec<Entry> {
+fn drawn(seed: u64) -> Vec<HistoryEntry> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let count = rng.random_range(2..=6);
     let mut moments: Vec<u64> = (1..=3 * count).collect();
     moments.shuffle(&mut rng);
     let family = rng.random_range(0..4);
-    let mut happened: Vec<(u64, Entry, bool)> = Vec::new();
+    let mut happened: Vec<(u64, HistoryEntry, bool)> = Vec::new();
     for (number, three) in (0_u32..).zip(moments.chunks(3)) {
         let mut three = [three[0], three[1], three[2]];
         three.sort_unstable();
@@ -187,7 +187,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         let never = answered.is_none() && rng.random_bool(0.4);
         happened.push((
             at,
-            Entry {
+            HistoryEntry {
                 client: rng.random_range(0..3),
                 call,
                 called: three[0],
@@ -213,7 +213,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
         let answered = known.then_some((passes + rng.random_range(0..3), Answer::Ok));
         happened.push((
             passes,
-            Entry {
+            HistoryEntry {
                 client: 99,
                 call: Call::Expired { tag },
                 called,
@@ -239,7 +239,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
             (None, _) => {}
         }
     }
-    let mut history: Vec<Entry> = happened.into_iter().map(|(_, e, _)| e).collect();
+    let mut history: Vec<HistoryEntry> = happened.into_iter().map(|(_, e, _)| e).collect();
     if rng.random_bool(0.65) {
         spoil(&mut history, &mut rng);
     }
@@ -248,7 +248,7 @@ fn drawn(seed: u64) -> Vec<Entry> {
 
 /// Doubles the moments, so that no two are alike. Calls come before answers of the same moment,
 /// which overlap.
-fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
+fn unique(mut history: Vec<HistoryEntry>) -> Vec<HistoryEntry> {
     let mut moments: Vec<(u64, bool, usize)> = Vec::new();
     for (at, entry) in history.iter().enumerate() {
         moments.push((entry.called, false, at));
@@ -265,7 +265,7 @@ fn unique(mut history: Vec<Entry>) -> Vec<Entry> {
     for (moment, (_, answer, at)) in (0..).zip(moments) {
         match &mut history[at] {
             entry if !answer => entry.called = moment,
-            Entry {
+            HistoryEntry {
                 answered: Some((answered, _)),
                 ..
             } => *answered = moment,
@@ -308,7 +308,7 @@ fn any_call(rng: &mut ChaCha8Rng, family: u32, tag: u64) -> Call {
 }
 
 /// Changes a history as a faulty store does: it loses, repeats, confuses or delays.
-fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
+fn spoil(history: &mut [HistoryEntry], rng: &mut ChaCha8Rng) {
     let clients: Vec<usize> = (0..history.len())
         .filter(|i| history[*i].client != 99)
         .collect();
@@ -333,7 +333,7 @@ fn spoil(history: &mut [Entry], rng: &mut ChaCha8Rng) {
         }
         // Give the answer to another client.
         1 => {
-            let said = |e: &Entry| e.answered.as_ref().map(|(_, said)| said.clone());
+            let said = |e: &HistoryEntry| e.answered.as_ref().map(|(_, said)| said.clone());
             if let (Some(first), Some(second)) = (said(&history[one]), said(&history[other])) {
                 for (at, said) in [(one, second), (other, first)] {
                     history[at].answered = history[at]
@@ -433,7 +433,7 @@ fn histories_are_written_for_porcupine() {
         Answer::Int(n) => json!({"at": at, "kind": "int", "int": n}),
         Answer::Bulk(value) => json!({"at": at, "kind": "bulk", "value": text(value)}),
     };
-    let entry = |e: &Entry| {
+    let entry = |e: &HistoryEntry| {
         json!({
             "client": e.client,
             "call": call(&e.call),
@@ -453,8 +453,8 @@ fn histories_are_written_for_porcupine() {
 
 // ---- histories with a known verdict
 
-fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> Entry {
-    Entry {
+fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> HistoryEntry {
+    HistoryEntry {
         client,
         call,
         called,
@@ -464,12 +464,12 @@ fn by(client: u32, called: u64, answered: u64, call: Call, answer: Answer) -> En
 }
 
 /// An operation whose client did not wait for it.
-fn unknown(client: u32, called: u64, call: Call) -> Entry {
+fn unknown(client: u32, called: u64, call: Call) -> HistoryEntry {
     waiting(client, called, called, call)
 }
 
-fn waiting(client: u32, called: u64, waited: u64, call: Call) -> Entry {
-    Entry {
+fn waiting(client: u32, called: u64, waited: u64, call: Call) -> HistoryEntry {
+    HistoryEntry {
         client,
         call,
         called,
@@ -505,7 +505,7 @@ use Answer::{Int, Nil, Ok as Done};
 use Call::{Append, Delete, Expire, Expired, Get, GetDel, GetSet, Incr, Lost, Persist};
 
 /// Checks that both judges give this verdict.
-fn judged(what: &str, history: &[Entry], holds: bool) {
+fn judged(what: &str, history: &[HistoryEntry], holds: bool) {
     let verdict = check(history);
     assert_eq!(
         verdict == Verdict::Linearizable,
@@ -518,7 +518,7 @@ fn judged(what: &str, history: &[Entry], holds: bool) {
 
 #[test]
 fn impossible_histories_are_refused() {
-    let bad: &[(&str, &[Entry])] = &[
+    let bad: &[(&str, &[HistoryEntry])] = &[
         (
             "an acknowledged write is lost",
             &[by(1, 1, 2, set("a"), Done), by(1, 3, 4, Get, Nil)],
@@ -752,7 +752,7 @@ fn impossible_histories_are_refused() {
 
 #[test]
 fn possible_histories_are_accepted() {
-    let good: &[(&str, &[Entry])] = &[
+    let good: &[(&str, &[HistoryEntry])] = &[
         ("nothing", &[]),
         (
             "a key that no operation wrote",

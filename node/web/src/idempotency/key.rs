@@ -1,6 +1,6 @@
 //! The header `Idempotency-Key`.
 
-use crate::problem::Problem;
+use crate::problem::ProblemResponse;
 use axum::http::{HeaderMap, StatusCode};
 
 /// The name of the header.
@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 255;
 
 /// The key of a request. The draft has it in quotes, as a string of RFC 9651; many programs send it
 /// without, so both are taken, and mean the same.
-pub(super) fn of_headers(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(super) fn of_headers(headers: &HeaderMap) -> Result<Option<String>, ProblemResponse> {
     let mut values = headers.get_all(NAME).iter();
     let Some(value) = values.next() else {
         return Ok(None);
@@ -43,8 +43,8 @@ fn unquoted(quoted: &str) -> Option<String> {
     }
 }
 
-fn invalid(why: &str) -> Problem {
-    Problem::new(
+fn invalid(why: &str) -> ProblemResponse {
+    ProblemResponse::new(
         StatusCode::BAD_REQUEST,
         format!("The header Idempotency-Key {why}."),
     )

@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 /// The key of a request in the map: a hash of the caller and the `Idempotency-Key`, so that the map
 /// shows neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RequestKey(Digest);
+pub struct RequestKey(RequestDigest);
 
 /// A request that runs or is done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredRequest {
-    pub(super) fingerprint: Digest,
+    pub(super) fingerprint: RequestDigest,
     pub(super) state: State,
 }
 
-pub(super) type Digest = [u8; SHA256_OUTPUT_LEN];
+pub(super) type RequestDigest = [u8; SHA256_OUTPUT_LEN];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum State {
@@ -42,7 +42,7 @@ impl StoredRequest {
 }
 
 /// A hash of these parts, each with its length: parts that are cut elsewhere have another hash.
-pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
+pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> RequestDigest {
     let mut context = Context::new(&SHA256);
     for part in parts {
         context.update(&(part.len() as u64).to_le_bytes());

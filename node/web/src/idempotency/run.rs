@@ -1,9 +1,9 @@
 //! One request with a key: claims it, runs it, and stores its answer.
 
 use super::answer::{asks_to_repeat, split};
-use super::record::{Digest, RequestKey, State, StoredRequest, digest};
+use super::record::{RequestDigest, RequestKey, State, StoredRequest, digest};
 use super::{IdempotencySettings, fingerprinted};
-use crate::problem::Problem;
+use crate::problem::ProblemResponse;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -24,22 +24,22 @@ const CLOCK_AHEAD: Duration = Duration::from_millis(1_300);
 /// When a repeat of a request that runs may come again.
 const RETRY: Duration = Duration::from_secs(1);
 
-pub(super) struct Run {
+pub(super) struct GuardedRequest {
     settings: Arc<IdempotencySettings>,
     key: RequestKey,
-    fingerprint: Digest,
+    fingerprint: RequestDigest,
     attempt: u64,
 }
 
 /// What came of a write over a claim.
 #[derive(Debug, PartialEq)]
-enum Written {
+enum ClaimOutcome {
     Yes,
     /// Another attempt has the entry.
     Lost,
 }
 
-impl Run {
+impl GuardedRequest {
     pub(super) fn new(
         settings: Arc<IdempotencySettings>,
         key: RequestKey,
@@ -114,19 +114,19 @@ impl Run {
                 Err(why) if why.happened() == Happened::Unknown => {}
                 Err(why) => {
                     tracing::warn!("a request with an idempotency key cannot run: {why}");
-                    return Err(Problem::of_error(&why).response());
+                    return Err(ProblemResponse::of_error(&why).response());
                 }
             }
         }
-        Err(Problem::of_error(&Error::Unavailable).response())
+        Err(ProblemResponse::of_error(&Error::Unavailable).response())
     }
 
     fn answer_to_repeat(&self, there: StoredRequest) -> Response {
         if there.fingerprint != self.fingerprint {
             let detail = "Another request had this Idempotency-Key: use a new key.";
-            return Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail).response();
+            return ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, detail).response();
         }
-        let conflict = |detail| Problem::new(StatusCode::CONFLICT, detail);
+        let conflict = |detail| ProblemResponse::new(StatusCode::CONFLICT, detail);
         let replayed = match there.state {
             State::Running { .. } => {
                 let detail = "A request with this Idempotency-Key is running: repeat it later.";
@@ -151,8 +151,8 @@ impl Run {
                 loop {
                     let asked = Instant::now();
                     match self.write(self.running(), lease).await {
-                        Ok(Written::Yes) => return Some(asked),
-                        Ok(Written::Lost) => return None,
+                        Ok(ClaimOutcome::Yes) => return Some(asked),
+                        Ok(ClaimOutcome::Lost) => return None,
                         Err(why) => {
                             tracing::debug!("the claim of a request is not renewed: {why}");
                             tokio::time::sleep(PAUSE).await;
@@ -179,8 +179,8 @@ impl Run {
             let mut done = State::Done(answer);
             loop {
                 match self.write(done.clone(), self.settings.keep_for).await {
-                    Ok(Written::Yes) => return true,
-                    Ok(Written::Lost) => return false,
+                    Ok(ClaimOutcome::Yes) => return true,
+                    Ok(ClaimOutcome::Lost) => return false,
                     // The grid has a limit of its own, or no memory for this. That the request was
                     // executed is what matters.
                     Err(Error::TooLarge | Error::OutOfMemory) if done != State::Done(None) => {
@@ -211,7 +211,7 @@ impl Run {
 
     /// Writes over the claim, unless another attempt has the entry. The entry may also be gone: a
     /// partition may have lost its last copy, and nothing else stops a repeat then.
-    async fn write(&self, state: State, ttl: Duration) -> Result<Written, Error> {
+    async fn write(&self, state: State, ttl: Duration) -> Result<ClaimOutcome, Error> {
         let requests = &self.settings.requests;
         let next = self.stored(state);
         loop {
@@ -219,14 +219,14 @@ impl Run {
             match seen.value() {
                 // A write whose answer was lost has arrived.
                 Some(there) if *there == next && !there.is_attempt(self.attempt) => {
-                    return Ok(Written::Yes);
+                    return Ok(ClaimOutcome::Yes);
                 }
-                Some(there) if !there.is_attempt(self.attempt) => return Ok(Written::Lost),
+                Some(there) if !there.is_attempt(self.attempt) => return Ok(ClaimOutcome::Lost),
                 Some(_) | None => {}
             }
             let put = requests.put(&self.key, &next).ttl(ttl);
             if put.if_unchanged(&seen).await? {
-                return Ok(Written::Yes);
+                return Ok(ClaimOutcome::Yes);
             }
         }
     }
@@ -246,8 +246,8 @@ impl Run {
 }
 
 /// The claim could not be renewed in time, so the handler was stopped.
-fn lost() -> Problem {
+fn lost() -> ProblemResponse {
     let detail = "The cluster could not be reached while this request ran, so it was stopped half \
                   way. Repeat it.";
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY)
+    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, detail).retry_after(RETRY)
 }

@@ -61,13 +61,13 @@ impl From<&PartitionLoad> for Weight {
 
 /// The loads of members over all keyspaces, while one keyspace after the other is laid out.
 #[derive(Debug)]
-pub(crate) struct Others<'a> {
+pub(crate) struct OtherKeyspaceLoads<'a> {
     topology: &'a Topology,
     loads: &'a Loads,
     burdens: Vec<Burden>,
 }
 
-impl<'a> Others<'a> {
+impl<'a> OtherKeyspaceLoads<'a> {
     pub(crate) fn new(topology: &'a Topology, table: &Table, loads: &'a Loads) -> Self {
         let mut others = Self {
             topology,

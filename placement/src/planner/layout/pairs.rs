@@ -8,12 +8,12 @@ use super::seats::Seats;
 const MEMBERS_MAX: usize = 1_024;
 
 /// A count for each pair of members.
-pub(super) struct Pairs {
+pub(super) struct MemberPairs {
     members: usize,
     counts: Vec<u32>,
 }
 
-impl Pairs {
+impl MemberPairs {
     /// The number of partitions that both members hold.
     pub(super) fn held(seats: &Seats<'_>) -> Self {
         let mut pairs = Self::none(seats.topology.len());

@@ -46,13 +46,13 @@ const CHAIN_WORK_MAX: usize = 4_000_000;
 const ROUNDS_MAX: usize = 8;
 
 /// One reason to move copies, or to split and merge partitions.
-trait Schedule {
+trait Scheduling {
     /// Lowers its part of the measure as far as it can, without raising the parts of the schedulers
     /// before it.
     fn improve(&self, _seats: &mut Seats<'_>) {}
 
     /// The splits and merges that it wants.
-    fn shapes(&self, _seen: &Seen<'_>) -> Vec<Shape> {
+    fn shapes(&self, _seen: &Seen<'_>) -> Vec<ReshapeStep> {
         Vec::new()
     }
 }
@@ -66,9 +66,9 @@ pub(crate) struct Seen<'a> {
 }
 
 /// A split or a merge, and its reason.
-pub(crate) type Shape = (KeyspaceId, Reshape, Reason);
+pub(crate) type ReshapeStep = (KeyspaceId, Reshape, Reason);
 
-const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
+const fn schedule(scheduler: Scheduler) -> &'static dyn Scheduling {
     match scheduler {
         Scheduler::Repair => &repair::Repair,
         Scheduler::Drain => &drain::Drain,
@@ -83,7 +83,7 @@ const fn schedule(scheduler: Scheduler) -> &'static dyn Schedule {
 
 /// The splits and merges that the active schedulers want, each partition once. Merges come first:
 /// the tokens of members that are gone come before the tokens of new ones.
-pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<Shape> {
+pub(crate) fn shapes(seen: &Seen<'_>) -> Vec<ReshapeStep> {
     let mut known: BTreeSet<(KeyspaceId, PartitionId)> = BTreeSet::new();
     let mut found = Vec::new();
     for scheduler in Scheduler::ALL

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// A claim to a share.
 #[derive(Debug, Clone, Copy)]
-struct Claim {
+struct ShareClaim {
     /// Its capacity.
     weight: u64,
     /// The least it can take.
@@ -21,7 +21,7 @@ struct Claim {
 ///
 /// The remainders go first to those that have them already, so that shares stay. Then they go to
 /// the largest fractions, and among equal ones in turn, beginning at `turn`.
-fn shares(total: u64, claims: &[Claim], turn: usize) -> Vec<u64> {
+fn shares(total: u64, claims: &[ShareClaim], turn: usize) -> Vec<u64> {
     let mut shares = vec![0; claims.len()];
     let mut open: Vec<usize> = (0..claims.len()).collect();
     let mut left = total;
@@ -134,7 +134,7 @@ pub(crate) fn leads_each(
             held[m]
         }
     };
-    let claim = |m: usize| Claim {
+    let claim = |m: usize| ShareClaim {
         weight: topology.weight(m),
         least: 0,
         most: most(m),
@@ -172,7 +172,7 @@ impl Sharing<'_> {
         let (least, _) = filled_level(&rooms, range.0);
         let (full, more) = filled_level(&rooms, range.1);
         let range_of = |room: usize| (room.min(least), room.min(full + usize::from(more)));
-        let claims: Vec<Claim> = groups
+        let claims: Vec<ShareClaim> = groups
             .iter()
             .zip(&rooms)
             .map(|(group, &room)| {
@@ -192,7 +192,7 @@ impl Sharing<'_> {
                         taken(*m)
                     }
                 };
-                Claim {
+                ShareClaim {
                     weight: group.iter().map(|&m| self.topology.weight(m)).sum(),
                     least,
                     most: (most as u64 * self.partitions)
@@ -266,8 +266,8 @@ fn filled_level(rooms: &[usize], copies: usize) -> (usize, bool) {
 mod tests {
     use super::*;
 
-    fn claim(weight: u64, most: u64, present: u64) -> Claim {
-        Claim {
+    fn claim(weight: u64, most: u64, present: u64) -> ShareClaim {
+        ShareClaim {
             weight,
             least: 0,
             most,

@@ -3,7 +3,7 @@
 
 use super::Plan;
 use super::speech::Speech;
-use super::steady::{self, Doors, Load, Steady, fill};
+use super::steady::{self, EntryPoints, Load, Steady, fill};
 use crate::measure::beside::systems::{Installed, Kind};
 use crate::measure::children::Cores;
 use anyhow::{Result, bail};
@@ -15,12 +15,12 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     let cores = Cores::shared();
     let installed = Installed::find(kind, Path::new(&plan.binary), cores)?;
     let mut system = installed.start(cores)?;
-    let doors = match kind {
-        Kind::Redis => Doors {
+    let fronts = match kind {
+        Kind::Redis => EntryPoints {
             speech: Speech::Redirected,
             addresses: system.cluster.clone(),
         },
-        Kind::Hazelcast => Doors {
+        Kind::Hazelcast => EntryPoints {
             speech: Speech::Memcached,
             addresses: system.memcached.clone(),
         },
@@ -30,9 +30,9 @@ pub(super) fn run(kind: Kind, plan: &Plan) -> Result<()> {
     };
     // The system's own client is not needed, and would take a share of the machine.
     system.client = None;
-    fill(&doors, plan.bytes, plan.connections());
+    fill(&fronts, plan.bytes, plan.connections());
     let steady = Steady::start(
-        &doors,
+        &fronts,
         plan.bytes,
         plan.connections(),
         &Load::Operations(plan.load),

@@ -60,19 +60,22 @@ pub(super) fn stored_bytes(bytes: u64) -> u64 {
 
 /// The addresses of readers and writers, and their protocol.
 #[derive(Debug, Clone)]
-pub(super) struct Doors {
+pub(super) struct EntryPoints {
     pub(super) speech: Speech,
     pub(super) addresses: Vec<SocketAddr>,
 }
 
 /// Writes everything once.
-pub(super) fn fill(doors: &Doors, bytes: u64, connections: usize) {
+pub(super) fn fill(fronts: &EntryPoints, bytes: u64, connections: usize) {
     let (keys, step) = (keys_of(bytes), connections as u64);
     std::thread::scope(|scope| {
         for first in 0..step {
-            let address = doors.addresses[first as usize % doors.addresses.len()];
+            let address = fronts.addresses[first as usize % fronts.addresses.len()];
             scope.spawn(move || {
-                let mut client = doors.speech.connect(address).expect("a node takes clients");
+                let mut client = fronts
+                    .speech
+                    .connect(address)
+                    .expect("a node takes clients");
                 let mine: Vec<u64> = (first..keys).step_by(connections).collect();
                 for batch in mine.chunks(BATCH) {
                     let pairs: Vec<(String, Vec<u8>)> = batch
@@ -178,13 +181,13 @@ struct Shared {
     phase: AtomicUsize,
     /// Ticks of all processors when the phase began: busy and all.
     ticks: Mutex<(u64, u64)>,
-    doors: Mutex<Doors>,
+    fronts: Mutex<EntryPoints>,
     counted: Mutex<BTreeMap<usize, Counted>>,
 }
 
 impl Shared {
-    fn doors(&self) -> Doors {
-        self.doors
+    fn fronts(&self) -> EntryPoints {
+        self.fronts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
@@ -220,9 +223,14 @@ struct Held {
 impl Steady {
     /// Measures the capacity, and starts a load of a part of it. The first phase begins when that
     /// load has settled.
-    pub(super) fn start(doors: &Doors, bytes: u64, connections: usize, load: &Load<'_>) -> Self {
+    pub(super) fn start(
+        fronts: &EntryPoints,
+        bytes: u64,
+        connections: usize,
+        load: &Load<'_>,
+    ) -> Self {
         let every = |rate: u64| Duration::from_secs_f64(connections as f64 / rate as f64);
-        let (done, mut held) = Self::trial(doors, bytes, vec![BTreeMap::new(); connections], None);
+        let (done, mut held) = Self::trial(fronts, bytes, vec![BTreeMap::new(); connections], None);
         let capacity = done / CAPACITY.as_secs();
         let rate = match load {
             Load::Operations(percent) => (capacity * percent / 100).max(1),
@@ -230,7 +238,7 @@ impl Steady {
                 let mut rate = (capacity * percent / 100).max(1);
                 for _ in 0..TRIALS {
                     let before = used();
-                    held = Self::trial(doors, bytes, held, Some(every(rate))).1;
+                    held = Self::trial(fronts, bytes, held, Some(every(rate))).1;
                     let part = (used() - before) / CAPACITY.as_secs_f64();
                     // The cost of a rate is not proportional to it, so several are tried, none far
                     // from the one before.
@@ -240,7 +248,7 @@ impl Steady {
                 rate
             }
         };
-        let (shared, threads) = Self::threads(doors, bytes, held, Some(every(rate)));
+        let (shared, threads) = Self::threads(fronts, bytes, held, Some(every(rate)));
         let steady = Self {
             shared,
             threads,
@@ -254,12 +262,12 @@ impl Steady {
 
     /// Some seconds of a load. Returns the number of operations, and what keys hold by then.
     fn trial(
-        doors: &Doors,
+        fronts: &EntryPoints,
         bytes: u64,
         held: Vec<BTreeMap<u64, Held>>,
         every: Option<Duration>,
     ) -> (u64, Vec<BTreeMap<u64, Held>>) {
-        let (shared, threads) = Self::threads(doors, bytes, held, every);
+        let (shared, threads) = Self::threads(fronts, bytes, held, every);
         std::thread::sleep(CAPACITY);
         shared.stop.store(true, Ordering::Relaxed);
         let held = threads
@@ -274,7 +282,7 @@ impl Steady {
     }
 
     fn threads(
-        doors: &Doors,
+        fronts: &EntryPoints,
         bytes: u64,
         held: Vec<BTreeMap<u64, Held>>,
         every: Option<Duration>,
@@ -283,7 +291,7 @@ impl Steady {
             stop: AtomicBool::new(false),
             phase: AtomicUsize::new(0),
             ticks: Mutex::new(machine()),
-            doors: Mutex::new(doors.clone()),
+            fronts: Mutex::new(fronts.clone()),
             counted: Mutex::new(BTreeMap::new()),
         });
         let (began, connections) = (Instant::now(), held.len());
@@ -317,7 +325,7 @@ impl Steady {
     /// From now on, new connections go to these addresses.
     pub(super) fn redirect(&self, addresses: &[SocketAddr]) {
         self.shared
-            .doors
+            .fronts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .addresses = addresses.to_vec();
@@ -356,11 +364,11 @@ impl Steady {
             .into_iter()
             .map(|t| t.join().expect("a client does not panic"))
             .collect();
-        let doors = self.shared.doors();
+        let fronts = self.shared.fronts();
         let count = |held: BTreeMap<u64, Held>| {
-            let mut client = doors
+            let mut client = fronts
                 .speech
-                .connect(doors.addresses[0])
+                .connect(fronts.addresses[0])
                 .expect("a node takes clients");
             let wrong = |(key, held): &(u64, Held)| {
                 let read = client.get(&name(*key)).expect("a node answers");
@@ -532,12 +540,12 @@ impl Connection {
 
     fn connected(&mut self) -> Option<&mut (dyn Asker + 'static)> {
         if self.client.is_none() {
-            let doors = self.shared.doors();
-            let address = doors
+            let fronts = self.shared.fronts();
+            let address = fronts
                 .addresses
-                .get((self.number + self.opened) % doors.addresses.len().max(1))?;
+                .get((self.number + self.opened) % fronts.addresses.len().max(1))?;
             self.opened += 1;
-            self.client = doors.speech.connect(*address).ok();
+            self.client = fronts.speech.connect(*address).ok();
         }
         self.client.as_deref_mut()
     }

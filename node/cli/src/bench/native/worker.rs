@@ -3,10 +3,10 @@
 //! It is a minimal executor, so that the client is what the figures measure. A wake-up notes the
 //! number of the caller, and unparks the thread if it is the first one.
 
-use super::super::Failed;
+use super::super::CommandFailed;
 use super::super::keys;
-use super::super::pace;
-use super::super::plan::{BenchPlan, Operation, OperationKind};
+use super::super::plan::{BenchPlan, LoadOperation, OperationKind};
+use super::super::rate;
 use super::super::recorder::Recorder;
 use super::super::schedule::{Clock, Schedule};
 use doyen::{Error, Map};
@@ -78,7 +78,7 @@ impl NativeShared {
     }
 
     /// The caller's next operation, and its intended start.
-    fn next(&mut self, caller: usize) -> Option<(Operation, u64)> {
+    fn next(&mut self, caller: usize) -> Option<(LoadOperation, u64)> {
         let (at, now) = (caller / self.in_flight, self.now);
         let lane = &mut self.lanes[at];
         let next = if self.batch && lane.left == 0 {
@@ -105,7 +105,7 @@ impl NativeShared {
     fn done(
         &mut self,
         caller: usize,
-        operation: Operation,
+        operation: LoadOperation,
         intended: u64,
         done: Result<bool, Error>,
     ) {
@@ -169,12 +169,12 @@ async fn call(caller: usize, map: KeyMap, value: Rc<String>, shared: Rc<RefCell<
 
 /// Callers that were woken, and the thread to unpark for them.
 #[derive(Debug)]
-struct Woken {
+struct WorkerWakeup {
     callers: Mutex<Vec<usize>>,
     thread: Thread,
 }
 
-impl Woken {
+impl WorkerWakeup {
     fn callers(&self) -> MutexGuard<'_, Vec<usize>> {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +182,7 @@ impl Woken {
 
 struct WakeCaller {
     caller: usize,
-    woken: Arc<Woken>,
+    woken: Arc<WorkerWakeup>,
 }
 
 impl Wake for WakeCaller {
@@ -242,7 +242,7 @@ impl NativeWorker {
 
     /// Runs until the plan or the schedule ends and every operation is answered. Ends early if
     /// another thread has failed.
-    pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
+    pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), CommandFailed> {
         let Some(shared) = self.shared.take() else {
             return Ok(());
         };
@@ -259,9 +259,9 @@ impl NativeWorker {
         callers: usize,
         shared: &Rc<RefCell<NativeShared>>,
         failed: &AtomicBool,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CommandFailed> {
         let value = Rc::new(self.value.clone());
-        let woken = Arc::new(Woken {
+        let woken = Arc::new(WorkerWakeup {
             callers: Mutex::default(),
             thread: thread::current(),
         });
@@ -296,11 +296,11 @@ impl NativeWorker {
             }
             let mut now = shared.borrow_mut();
             if now.dropped {
-                return Err(Failed::new(
+                return Err(CommandFailed::new(
                     "the map was dropped while the load ran: run it again, on a new map",
                 ));
             }
-            if pace::is_over(now.clock, &now.plan, &now.schedule, &now.recorder)?
+            if rate::is_over(now.clock, &now.plan, &now.schedule, &now.recorder)?
                 || failed.load(Ordering::Relaxed)
             {
                 let end = now.clock.now();
@@ -312,7 +312,7 @@ impl NativeWorker {
             while let Some(lane) = now.schedule.due_lane(at) {
                 ready.extend(now.lanes[lane].idle.pop());
             }
-            let sleep = pace::sleep(now.clock, &now.schedule);
+            let sleep = rate::sleep(now.clock, &now.schedule);
             drop(now);
             ready.append(&mut woken.callers());
             if ready.is_empty() {

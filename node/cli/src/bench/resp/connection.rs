@@ -1,12 +1,12 @@
 //! One connection: its unanswered operations, and the bytes on their way.
 
-use super::super::Failed;
-use super::super::plan::{Operation, OperationKind};
+use super::super::CommandFailed;
+use super::super::plan::{LoadOperation, OperationKind};
 use super::super::schedule::{Clock, Schedule};
 use super::super::{plan::BenchPlan, recorder::Recorder};
 use super::command::RespCommand;
 use super::route::Router;
-use super::scan::{Garbage, Reply, Scanner};
+use super::scan::{MalformedReply, ScannedReply, Scanner};
 use mio::net::TcpStream;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -29,8 +29,8 @@ pub(super) struct RespShared {
 
 /// An operation that was sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
-    pub(super) operation: Operation,
+pub(super) struct SentOperation {
+    pub(super) operation: LoadOperation,
     pub(super) intended: u64,
     /// Replies that have not come yet: two if WAIT follows.
     left: u8,
@@ -46,8 +46,8 @@ enum ReplyOutcome {
     Moved,
 }
 
-impl Sent {
-    pub(super) fn new(operation: Operation, intended: u64, replies: u8) -> Self {
+impl SentOperation {
+    pub(super) fn new(operation: LoadOperation, intended: u64, replies: u8) -> Self {
         Self {
             operation,
             intended,
@@ -75,7 +75,7 @@ impl RespShared {
     }
 
     /// The next operation of the lane, if one may start.
-    fn next(&mut self, lane: usize, master: usize, now: u64) -> Option<Sent> {
+    fn next(&mut self, lane: usize, master: usize, now: u64) -> Option<SentOperation> {
         let moved = self
             .router
             .as_mut()
@@ -97,16 +97,16 @@ impl RespShared {
             }
         };
         let replies = 1 + u8::from(self.command(operation.kind).wait().is_some());
-        Some(Sent {
+        Some(SentOperation {
             moved,
-            ..Sent::new(operation, intended, replies)
+            ..SentOperation::new(operation, intended, replies)
         })
     }
 }
 
 /// A connection to a server. Its number is its lane in the schedule.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct BenchConnection {
     pub(super) stream: TcpStream,
     peer: SocketAddr,
     lane: usize,
@@ -114,11 +114,11 @@ pub(super) struct Connection {
     master: usize,
     out: Vec<u8>,
     written: usize,
-    waiting: VecDeque<Sent>,
+    waiting: VecDeque<SentOperation>,
     scanner: Scanner,
 }
 
-impl Connection {
+impl BenchConnection {
     pub(super) fn new(stream: TcpStream, peer: SocketAddr, lane: usize, master: usize) -> Self {
         Self {
             stream,
@@ -152,7 +152,7 @@ impl Connection {
         shared: &mut RespShared,
         buffer: &mut [u8],
         ending: bool,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), CommandFailed> {
         loop {
             let got = match self.stream.read(buffer) {
                 Ok(0) => return Err(self.lost("it closed the connection")),
@@ -173,7 +173,7 @@ impl Connection {
     }
 
     /// Sends operations that are due and have room, and bytes that are left from before.
-    pub(super) fn send(&mut self, shared: &mut RespShared, now: u64) -> Result<(), Failed> {
+    pub(super) fn send(&mut self, shared: &mut RespShared, now: u64) -> Result<(), CommandFailed> {
         let room = match shared.batch {
             true if !self.is_idle() => 0,
             _ => shared.in_flight.saturating_sub(self.waiting.len()),
@@ -194,7 +194,7 @@ impl Connection {
 
     /// Writes until everything is written or the socket is full. A full socket causes a readiness
     /// event later.
-    pub(super) fn write(&mut self) -> Result<(), Failed> {
+    pub(super) fn write(&mut self) -> Result<(), CommandFailed> {
         while self.written < self.out.len() {
             match self.stream.write(&self.out[self.written..]) {
                 Ok(0) => return Err(self.lost("it takes no data")),
@@ -209,12 +209,17 @@ impl Connection {
         Ok(())
     }
 
-    fn take(&mut self, shared: &mut RespShared, mut input: &[u8], now: u64) -> Result<(), Failed> {
+    fn take(
+        &mut self,
+        shared: &mut RespShared,
+        mut input: &[u8],
+        now: u64,
+    ) -> Result<(), CommandFailed> {
         let mut heard = false;
         while let Some(reply) = self
             .scanner
             .next(&mut input)
-            .map_err(|Garbage| foreign(self.peer))?
+            .map_err(|MalformedReply| foreign(self.peer))?
         {
             if !std::mem::replace(&mut heard, true) {
                 shared.recorder.heard(now);
@@ -245,13 +250,18 @@ impl Connection {
     }
 
     /// The outcome of an operation after one more reply.
-    fn judge(&self, shared: &mut RespShared, sent: Sent, reply: Reply) -> ReplyOutcome {
+    fn judge(
+        &self,
+        shared: &mut RespShared,
+        sent: SentOperation,
+        reply: ScannedReply,
+    ) -> ReplyOutcome {
         let wait = shared
             .command(sent.operation.kind)
             .wait()
             .filter(|_| sent.left == 0);
         match (reply, wait) {
-            (Reply::Error, _) => {
+            (ScannedReply::Error, _) => {
                 let error = self.scanner.error();
                 if error.starts_with("MOVED ")
                     && shared
@@ -264,7 +274,7 @@ impl Connection {
                 shared.recorder.failed(&error);
                 ReplyOutcome::Failed
             }
-            (Reply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
+            (ScannedReply::Integer(copies), Some(wanted)) if copies < wanted.into() => {
                 shared
                     .recorder
                     .failed(&format!("WAIT reported {copies} copies, not {wanted}"));
@@ -272,19 +282,19 @@ impl Connection {
             }
             (_, Some(_)) => sent.outcome,
             (reply, None) => ReplyOutcome::Done {
-                found: reply != Reply::Nil,
+                found: reply != ScannedReply::Nil,
             },
         }
     }
 
-    fn lost(&self, why: &str) -> Failed {
-        Failed::new(format!("lost the server at {}: {why}", self.peer))
+    fn lost(&self, why: &str) -> CommandFailed {
+        CommandFailed::new(format!("lost the server at {}: {why}", self.peer))
     }
 }
 
 /// The peer does not speak RESP.
-pub(super) fn foreign(peer: SocketAddr) -> Failed {
-    Failed::new(format!(
+pub(super) fn foreign(peer: SocketAddr) -> CommandFailed {
+    CommandFailed::new(format!(
         "{peer} does not answer like a Redis server: give the address of a RESP port \
          (--resp or --resp-cluster of a node)"
     ))

@@ -1,7 +1,7 @@
 //! Connects to servers, with a password if there is one, and finds the masters of a cluster. All of
 //! it blocks, and none of it is measured.
 
-use super::super::Failed;
+use super::super::CommandFailed;
 use super::connection::foreign;
 use super::route::Router;
 use crate::runtime;
@@ -20,7 +20,7 @@ pub(super) struct Dial {
 
 impl Dial {
     /// A connection that is ready for commands and does not block.
-    pub(super) fn connect(&self, address: SocketAddr) -> Result<TcpStream, Failed> {
+    pub(super) fn connect(&self, address: SocketAddr) -> Result<TcpStream, CommandFailed> {
         let stream = match self.password {
             None => TcpStream::connect_timeout(&address, ANSWER_MAX)
                 .map_err(|e| no_answer(address, &e.to_string()))?,
@@ -39,7 +39,11 @@ impl Dial {
     }
 
     /// Asks the first server that answers which master owns which slots.
-    pub(super) fn router(&self, addresses: &[SocketAddr], keys: u64) -> Result<Router, Failed> {
+    pub(super) fn router(
+        &self,
+        addresses: &[SocketAddr],
+        keys: u64,
+    ) -> Result<Router, CommandFailed> {
         let mut failed = None;
         for address in addresses {
             let asked = block_on(*address, async {
@@ -50,21 +54,21 @@ impl Dial {
                     .await
                     .map_err(|e| unanswered(*address, &e))?;
                 match reply {
-                    Reply::Error(why) => Err(Failed::new(format!(
+                    Reply::Error(why) => Err(CommandFailed::new(format!(
                         "{address} is not a member of a Redis Cluster: {why}"
                     ))),
                     reply => runs(*address, reply).ok_or_else(|| foreign(*address)),
                 }
             });
             match asked {
-                Ok(runs) => return Router::new(keys, &runs).map_err(Failed::new),
+                Ok(runs) => return Router::new(keys, &runs).map_err(CommandFailed::new),
                 Err(e) => failed = failed.or(Some(e)),
             }
         }
-        Err(failed.unwrap_or_else(|| Failed::usage("--resp names no server")))
+        Err(failed.unwrap_or_else(|| CommandFailed::usage("--resp names no server")))
     }
 
-    async fn client(&self, address: SocketAddr) -> Result<RespClient, Failed> {
+    async fn client(&self, address: SocketAddr) -> Result<RespClient, CommandFailed> {
         let mut client = RespClient::connect(address)
             .await
             .map_err(|e| no_answer(address, &e.to_string()))?;
@@ -75,7 +79,7 @@ impl Dial {
                 .map_err(|e| unanswered(address, &e))?
             {
                 Reply::Error(why) => {
-                    return Err(Failed::new(format!(
+                    return Err(CommandFailed::new(format!(
                         "{address} refuses the password (--password-file): {why}"
                     )));
                 }
@@ -88,8 +92,8 @@ impl Dial {
 
 fn block_on<T>(
     address: SocketAddr,
-    work: impl Future<Output = Result<T, Failed>>,
-) -> Result<T, Failed> {
+    work: impl Future<Output = Result<T, CommandFailed>>,
+) -> Result<T, CommandFailed> {
     // A timer needs the runtime, so it is created within.
     let within = async { tokio::time::timeout(ANSWER_MAX, work).await };
     runtime()?.block_on(within).unwrap_or_else(|_| {
@@ -100,13 +104,13 @@ fn block_on<T>(
     })
 }
 
-fn no_answer(address: SocketAddr, why: &str) -> Failed {
-    Failed::new(format!(
+fn no_answer(address: SocketAddr, why: &str) -> CommandFailed {
+    CommandFailed::new(format!(
         "no answer from {address} ({why}): give the addresses of running servers with --resp"
     ))
 }
 
-fn unanswered(address: SocketAddr, e: &RespError) -> Failed {
+fn unanswered(address: SocketAddr, e: &RespError) -> CommandFailed {
     match e {
         RespError::Protocol(_) => foreign(address),
         RespError::Io(e) => no_answer(address, &e.to_string()),

@@ -5,8 +5,8 @@
 //! slot belongs to the new owner at once, and the operation is sent to it, once.
 
 use super::super::keys;
-use super::super::plan::{BenchPlan, Operation};
-use super::connection::Sent;
+use super::super::plan::{BenchPlan, LoadOperation};
+use super::connection::SentOperation;
 use doyen_placement::hash::{SLOTS, slot};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -35,9 +35,9 @@ pub(super) struct Router {
 struct Master {
     address: SocketAddr,
     /// Operations that were drawn for another master, and that the plan gives only once.
-    set_aside: VecDeque<Operation>,
+    set_aside: VecDeque<LoadOperation>,
     /// Operations that another master redirected to this one.
-    moved: VecDeque<Sent>,
+    moved: VecDeque<SentOperation>,
 }
 
 impl Router {
@@ -119,7 +119,7 @@ impl Router {
     }
 
     /// The next operation of the plan for this master; `None` if the plan has ended.
-    pub(super) fn next(&mut self, master: usize, plan: &mut BenchPlan) -> Option<Operation> {
+    pub(super) fn next(&mut self, master: usize, plan: &mut BenchPlan) -> Option<LoadOperation> {
         if let Some(operation) = self.masters[master].set_aside.pop_front() {
             return Some(operation);
         }
@@ -135,7 +135,7 @@ impl Router {
             }
         }
         // The keys of this master are drawn rarely: take its next key after the one drawn last.
-        let Operation { kind, key } = last?;
+        let LoadOperation { kind, key } = last?;
         let found = (key..self.keys)
             .chain(0..key)
             .find(|key| self.owner(*key) == master);
@@ -143,11 +143,11 @@ impl Router {
             // The master lost all its keys when slots moved.
             self.find_keys();
         }
-        found.map(|key| Operation { kind, key })
+        found.map(|key| LoadOperation { kind, key })
     }
 
     /// The next operation that was redirected to this master.
-    pub(super) fn next_moved(&mut self, master: usize) -> Option<Sent> {
+    pub(super) fn next_moved(&mut self, master: usize) -> Option<SentOperation> {
         self.masters[master]
             .moved
             .pop_front()
@@ -160,7 +160,7 @@ impl Router {
     }
 
     /// A master answered `MOVED slot address`. `false` if the redirection cannot be followed.
-    pub(super) fn moved(&mut self, error: &str, sent: Sent) -> bool {
+    pub(super) fn moved(&mut self, error: &str, sent: SentOperation) -> bool {
         let mut words = error.split_whitespace().skip(1);
         let (Some(slot), Some(address)) = (
             words.next().and_then(|s| s.parse::<u16>().ok()),
@@ -213,9 +213,9 @@ mod tests {
         .expect("whole")
     }
 
-    fn sent(key: u64) -> Sent {
-        Sent::new(
-            Operation {
+    fn sent(key: u64) -> SentOperation {
+        SentOperation::new(
+            LoadOperation {
                 kind: OperationKind::Set,
                 key,
             },

@@ -8,7 +8,7 @@ const ERROR_BYTES_MAX: usize = 1024;
 
 /// A complete reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum ScannedReply {
     /// A string or an array.
     Value,
     /// Nil.
@@ -21,7 +21,7 @@ pub(super) enum Reply {
 
 /// The bytes are not a reply.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Garbage;
+pub(super) struct MalformedReply;
 
 /// Finds the ends of replies in a stream of RESP2.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Scanner {
     /// Elements, of all nested arrays, that the reply still lacks.
     left: i64,
     /// The kind of the reply, known from its first element.
-    whole: Option<Reply>,
+    whole: Option<ScannedReply>,
     error: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Scanner {
 enum ScanState {
     Kind,
     /// Text until the end of the line.
-    Text(Reply),
+    Text(ScannedReply),
     /// The text of an error.
     Error,
     Number {
@@ -66,7 +66,10 @@ impl Scanner {
     }
 
     /// Takes bytes off `input` until a reply is complete or no byte is left.
-    pub(super) fn next(&mut self, input: &mut &[u8]) -> Result<Option<Reply>, Garbage> {
+    pub(super) fn next(
+        &mut self,
+        input: &mut &[u8],
+    ) -> Result<Option<ScannedReply>, MalformedReply> {
         while let Some(&first) = input.first() {
             let element = match &mut self.state {
                 ScanState::Kind => {
@@ -84,7 +87,7 @@ impl Scanner {
                     if *left > 0 {
                         return Ok(None);
                     }
-                    Reply::Value
+                    ScannedReply::Value
                 }
                 ScanState::Text(reply) => {
                     let reply = *reply;
@@ -100,7 +103,7 @@ impl Scanner {
                     if !ended {
                         return Ok(None);
                     }
-                    Reply::Error
+                    ScannedReply::Error
                 }
                 ScanState::Number {
                     kind,
@@ -114,11 +117,11 @@ impl Scanner {
                                 *value = value
                                     .checked_mul(10)
                                     .and_then(|v| v.checked_add((digit - b'0').into()))
-                                    .ok_or(Garbage)?
+                                    .ok_or(MalformedReply)?
                             }
                             b'-' => *negative = true,
                             b'\r' | b'+' => {}
-                            _ => return Err(Garbage),
+                            _ => return Err(MalformedReply),
                         }
                     }
                     if !ended {
@@ -143,17 +146,17 @@ impl Scanner {
     }
 
     /// What a number in a header means; `None` if more bytes belong to the reply.
-    fn number(&mut self, kind: u8, value: i64) -> Result<Option<Reply>, Garbage> {
+    fn number(&mut self, kind: u8, value: i64) -> Result<Option<ScannedReply>, MalformedReply> {
         match (kind, value) {
-            (b':', _) => return Ok(Some(Reply::Integer(value))),
-            (_, ..0) => return Ok(Some(Reply::Nil)),
-            (_, LENGTH_MAX..) => return Err(Garbage),
+            (b':', _) => return Ok(Some(ScannedReply::Integer(value))),
+            (_, ..0) => return Ok(Some(ScannedReply::Nil)),
+            (_, LENGTH_MAX..) => return Err(MalformedReply),
             (b'$', _) => self.state = ScanState::Bytes(value as usize + 2),
-            (_, 0) => return Ok(Some(Reply::Value)),
+            (_, 0) => return Ok(Some(ScannedReply::Value)),
             (_, _) => {
-                self.whole.get_or_insert(Reply::Value);
+                self.whole.get_or_insert(ScannedReply::Value);
                 // The array itself is one of the elements that were lacking.
-                self.left = self.left.checked_add(value - 1).ok_or(Garbage)?;
+                self.left = self.left.checked_add(value - 1).ok_or(MalformedReply)?;
                 self.state = ScanState::Kind;
             }
         }
@@ -161,17 +164,17 @@ impl Scanner {
     }
 }
 
-fn begin(kind: u8) -> Result<ScanState, Garbage> {
+fn begin(kind: u8) -> Result<ScanState, MalformedReply> {
     match kind {
-        b'+' => Ok(ScanState::Text(Reply::Value)),
-        b'_' => Ok(ScanState::Text(Reply::Nil)),
+        b'+' => Ok(ScanState::Text(ScannedReply::Value)),
+        b'_' => Ok(ScanState::Text(ScannedReply::Nil)),
         b'-' => Ok(ScanState::Error),
         b':' | b'$' | b'*' => Ok(ScanState::Number {
             kind,
             value: 0,
             negative: false,
         }),
-        _ => Err(Garbage),
+        _ => Err(MalformedReply),
     }
 }
 
@@ -197,13 +200,13 @@ mod tests {
 
     fn scan<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Result<Vec<(Reply, String)>, Garbage> {
+    ) -> Result<Vec<(ScannedReply, String)>, MalformedReply> {
         let (mut scanner, mut replies) = (Scanner::new(), Vec::new());
         for mut piece in pieces {
             while let Some(reply) = scanner.next(&mut piece)? {
                 replies.push((
                     reply,
-                    if reply == Reply::Error {
+                    if reply == ScannedReply::Error {
                         scanner.error()
                     } else {
                         String::new()
@@ -215,7 +218,7 @@ mod tests {
         Ok(replies)
     }
 
-    fn kinds(stream: &[u8]) -> Vec<Reply> {
+    fn kinds(stream: &[u8]) -> Vec<ScannedReply> {
         scan([stream])
             .expect("replies")
             .into_iter()
@@ -225,31 +228,34 @@ mod tests {
 
     #[test]
     fn every_kind_of_reply_is_recognized() {
-        assert_eq!(kinds(b"+OK\r\n"), [Reply::Value]);
+        assert_eq!(kinds(b"+OK\r\n"), [ScannedReply::Value]);
         assert_eq!(
             kinds(b":-12\r\n:7\r\n"),
-            [Reply::Integer(-12), Reply::Integer(7)]
+            [ScannedReply::Integer(-12), ScannedReply::Integer(7)]
         );
         assert_eq!(
             kinds(b"$3\r\na\r\n\r\n$0\r\n\r\n"),
-            [Reply::Value, Reply::Value]
+            [ScannedReply::Value, ScannedReply::Value]
         );
         assert_eq!(
             kinds(b"$-1\r\n*-1\r\n_\r\n"),
-            [Reply::Nil, Reply::Nil, Reply::Nil]
+            [ScannedReply::Nil, ScannedReply::Nil, ScannedReply::Nil]
         );
         assert_eq!(
             scan([&b"-MOVED 7 h:1\r\n"[..]]),
-            Ok(vec![(Reply::Error, "MOVED 7 h:1".to_owned())])
+            Ok(vec![(ScannedReply::Error, "MOVED 7 h:1".to_owned())])
         );
     }
 
     #[test]
     fn an_array_of_anything_is_one_reply() {
-        assert_eq!(kinds(b"*0\r\n+OK\r\n"), [Reply::Value, Reply::Value]);
+        assert_eq!(
+            kinds(b"*0\r\n+OK\r\n"),
+            [ScannedReply::Value, ScannedReply::Value]
+        );
         assert_eq!(
             kinds(b"*3\r\n$1\r\na\r\n*2\r\n:1\r\n*0\r\n-ERR no\r\n$-1\r\n"),
-            [Reply::Value, Reply::Nil]
+            [ScannedReply::Value, ScannedReply::Nil]
         );
         assert_eq!(kinds(b"*2\r\n:1\r\n"), []);
     }
@@ -263,7 +269,12 @@ mod tests {
             b"$9999999999\r\n",
             b"\r\n",
         ] {
-            assert_eq!(scan([wrong]), Err(Garbage), "{}", wrong.escape_ascii());
+            assert_eq!(
+                scan([wrong]),
+                Err(MalformedReply),
+                "{}",
+                wrong.escape_ascii()
+            );
         }
     }
 
@@ -275,26 +286,29 @@ mod tests {
     }
 
     /// One encoded reply, and its kind.
-    fn reply() -> impl Strategy<Value = (Vec<u8>, Reply)> {
+    fn reply() -> impl Strategy<Value = (Vec<u8>, ScannedReply)> {
         let leaf = prop_oneof![
-            "[a-z ]{0,20}".prop_map(|s| (format!("+{s}\r\n").into_bytes(), Reply::Value)),
+            "[a-z ]{0,20}".prop_map(|s| (format!("+{s}\r\n").into_bytes(), ScannedReply::Value)),
             "[A-Z]{1,8} [a-z ]{0,20}"
-                .prop_map(|s| (format!("-{s}\r\n").into_bytes(), Reply::Error)),
-            any::<i32>().prop_map(|n| (format!(":{n}\r\n").into_bytes(), Reply::Integer(n.into()))),
+                .prop_map(|s| (format!("-{s}\r\n").into_bytes(), ScannedReply::Error)),
+            any::<i32>().prop_map(|n| (
+                format!(":{n}\r\n").into_bytes(),
+                ScannedReply::Integer(n.into())
+            )),
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| {
                 let mut encoded = format!("${}\r\n", bytes.len()).into_bytes();
                 encoded.extend(bytes);
                 encoded.extend(b"\r\n");
-                (encoded, Reply::Value)
+                (encoded, ScannedReply::Value)
             }),
-            Just((b"$-1\r\n".to_vec(), Reply::Nil)),
-            Just((b"*-1\r\n".to_vec(), Reply::Nil)),
+            Just((b"$-1\r\n".to_vec(), ScannedReply::Nil)),
+            Just((b"*-1\r\n".to_vec(), ScannedReply::Nil)),
         ];
         leaf.prop_recursive(3, 16, 4, |inner| {
             proptest::collection::vec(inner, 0..4).prop_map(|elements| {
                 let mut encoded = format!("*{}\r\n", elements.len()).into_bytes();
                 elements.iter().for_each(|(bytes, _)| encoded.extend(bytes));
-                (encoded, Reply::Value)
+                (encoded, ScannedReply::Value)
             })
         })
     }
@@ -314,7 +328,7 @@ mod tests {
             cuts.sort_unstable();
             let split = scan(cuts.windows(2).map(|w| &stream[w[0]..w[1]]));
             prop_assert_eq!(&split, &scan([&stream[..]]));
-            let told: Vec<Reply> = split
+            let told: Vec<ScannedReply> = split
                 .expect("replies")
                 .into_iter()
                 .map(|(reply, _)| reply)

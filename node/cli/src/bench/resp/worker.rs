@@ -1,8 +1,8 @@
 //! One thread: a loop over the connections that are ready and the starts that are due.
 
-use super::super::Failed;
-use super::super::pace;
-use super::connection::{Connection, RespShared};
+use super::super::CommandFailed;
+use super::super::rate;
+use super::connection::{BenchConnection, RespShared};
 use super::dial::Dial;
 use mio::{Events, Interest, Poll, Token};
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ const EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(super) struct RespWorker {
     poll: Poll,
-    connections: Vec<Connection>,
+    connections: Vec<BenchConnection>,
     buffer: Vec<u8>,
     dial: Dial,
     pub(super) shared: RespShared,
@@ -29,7 +29,7 @@ impl RespWorker {
         addresses: &[SocketAddr],
         lanes: usize,
         shared: RespShared,
-    ) -> Result<Self, Failed> {
+    ) -> Result<Self, CommandFailed> {
         let poll = Poll::new().map_err(|e| system(&e))?;
         let mut worker = Self {
             poll,
@@ -53,23 +53,28 @@ impl RespWorker {
         }
     }
 
-    fn open(&self, lane: usize, master: usize, address: SocketAddr) -> Result<Connection, Failed> {
+    fn open(
+        &self,
+        lane: usize,
+        master: usize,
+        address: SocketAddr,
+    ) -> Result<BenchConnection, CommandFailed> {
         let mut stream = mio::net::TcpStream::from_std(self.dial.connect(address)?);
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll
             .registry()
             .register(&mut stream, Token(lane), interest)
             .map_err(|e| system(&e))?;
-        Ok(Connection::new(stream, address, lane, master))
+        Ok(BenchConnection::new(stream, address, lane, master))
     }
 
     /// Runs until the plan or the schedule ends and every operation is answered. Ends early if
     /// another thread has failed.
-    pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), Failed> {
+    pub(super) fn run(&mut self, failed: &AtomicBool) -> Result<(), CommandFailed> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         self.send_all()?;
         while !self.is_over()? && !failed.load(Ordering::Relaxed) {
-            let sleep = pace::sleep(self.shared.clock, &self.shared.schedule);
+            let sleep = rate::sleep(self.shared.clock, &self.shared.schedule);
             match self.poll.poll(&mut events, Some(sleep)) {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 done => done.map_err(|e| system(&e))?,
@@ -99,7 +104,7 @@ impl RespWorker {
         Ok(())
     }
 
-    fn send_all(&mut self) -> Result<(), Failed> {
+    fn send_all(&mut self) -> Result<(), CommandFailed> {
         for connection in &mut self.connections {
             let now = self.shared.clock.now();
             connection.send(&mut self.shared, now)?;
@@ -107,7 +112,7 @@ impl RespWorker {
         Ok(())
     }
 
-    fn is_over(&self) -> Result<bool, Failed> {
+    fn is_over(&self) -> Result<bool, CommandFailed> {
         let RespShared {
             clock,
             plan,
@@ -115,11 +120,11 @@ impl RespWorker {
             recorder,
             ..
         } = &self.shared;
-        pace::is_over(*clock, plan, schedule, recorder)
+        rate::is_over(*clock, plan, schedule, recorder)
     }
 
     /// After slots have moved, idle connections go to the masters whose operations wait.
-    fn follow(&mut self) -> Result<(), Failed> {
+    fn follow(&mut self) -> Result<(), CommandFailed> {
         for lane in 0..self.connections.len() {
             if self.connections[lane].is_elsewhere(&self.shared) && self.connections[lane].is_idle()
             {
@@ -141,6 +146,6 @@ impl RespWorker {
     }
 }
 
-fn system(e: &std::io::Error) -> Failed {
-    Failed::new(format!("cannot watch connections: {e}"))
+fn system(e: &std::io::Error) -> CommandFailed {
+    CommandFailed::new(format!("cannot watch connections: {e}"))
 }

@@ -9,7 +9,8 @@
 //!   there is one permit, it also has a higher token than each grant that was held before it. No
 //!   two grants have one token.
 //! - A grant is not lost before its time to live is over, less what clocks may be wrong.
-//! - A fenced write is refused after a later token was accepted, and only if a later token was tried.
+//! - A fenced write is refused after a later token was accepted, and only if a later token was
+//!   tried.
 //! - Reads of the key that is written so give values that only grow.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,21 +21,21 @@ const TOLD_MAX: usize = 5;
 
 /// What callers saw of one lock or semaphore. Times count from the beginning of the run.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct LockObservations {
     name: String,
     permits: usize,
     /// How long a grant is held at least, counted from when its caller asked.
     certain: Duration,
-    grants: Vec<Held>,
+    grants: Vec<HeldGrant>,
     lost: BTreeSet<GrantId>,
     /// Writes of former holders that were refused.
     fenced: u64,
     /// The highest value that was accepted or read.
-    floor: Mark,
+    floor: FencedValue,
     /// Values of writes that happened, or may have.
-    tried: BTreeSet<Mark>,
+    tried: BTreeSet<FencedValue>,
     serial: u64,
-    wrong: Vec<(Wrong, String)>,
+    wrong: Vec<(LockViolation, String)>,
 }
 
 /// A grant: its place among all of them.
@@ -43,11 +44,11 @@ pub(super) struct GrantId(usize);
 
 /// A value of the key that is written with tokens: the token, and a number that grows with each
 /// write. A holder writes one value after the other, so values grow.
-pub(super) type Mark = (u64, u64);
+pub(super) type FencedValue = (u64, u64);
 
 /// A grant, as its caller saw it.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct HeldGrant {
     token: u64,
     asked: Duration,
     got: Duration,
@@ -58,14 +59,14 @@ struct Held {
 /// A write that is under way.
 #[derive(Debug)]
 pub(super) struct Trial {
-    pub(super) mark: Mark,
+    pub(super) mark: FencedValue,
     /// The highest value that was known before it began.
-    floor: Mark,
+    floor: FencedValue,
 }
 
 /// How a write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteEnd {
     Accepted,
     /// It was refused because of a later token.
     Fenced,
@@ -76,7 +77,7 @@ pub(super) enum Written {
 
 /// What did not hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wrong {
+enum LockViolation {
     Crowded,
     Unordered,
     Early,
@@ -117,7 +118,7 @@ impl Locks {
     }
 
     /// The verdict on what was seen of each.
-    pub(super) fn judge<'a>(all: impl IntoIterator<Item = &'a Seen>) -> Self {
+    pub(super) fn judge<'a>(all: impl IntoIterator<Item = &'a LockObservations>) -> Self {
         let mut locks = Self::default();
         for seen in all {
             locks.grants += seen.grants.len() as u64;
@@ -126,11 +127,11 @@ impl Locks {
             let (crowded, unordered) = (seen.crowded(), seen.unordered());
             for (wrong, text) in seen.wrong.iter().chain(&crowded).chain(&unordered) {
                 let count = match wrong {
-                    Wrong::Crowded => &mut locks.crowded,
-                    Wrong::Unordered => &mut locks.unordered,
-                    Wrong::Early => &mut locks.early,
-                    Wrong::Unfenced => &mut locks.unfenced,
-                    Wrong::Stuck => &mut locks.stuck,
+                    LockViolation::Crowded => &mut locks.crowded,
+                    LockViolation::Unordered => &mut locks.unordered,
+                    LockViolation::Early => &mut locks.early,
+                    LockViolation::Unfenced => &mut locks.unfenced,
+                    LockViolation::Stuck => &mut locks.stuck,
                 };
                 *count += 1;
                 if locks.violations.len() < TOLD_MAX {
@@ -142,7 +143,7 @@ impl Locks {
     }
 }
 
-impl Seen {
+impl LockObservations {
     pub(super) fn new(name: String, permits: u16, certain: Duration) -> Self {
         Self {
             name,
@@ -161,7 +162,7 @@ impl Seen {
 
     /// A caller that had asked got a grant.
     pub(super) fn granted(&mut self, token: u64, asked: Duration, got: Duration) -> GrantId {
-        self.grants.push(Held {
+        self.grants.push(HeldGrant {
             token,
             asked,
             got,
@@ -178,14 +179,14 @@ impl Seen {
 
     /// The grant said before this moment that it is not held, and was not given back.
     pub(super) fn lost(&mut self, grant: GrantId, at: Duration) {
-        let Held { token, asked, .. } = self.grants[grant.0];
+        let HeldGrant { token, asked, .. } = self.grants[grant.0];
         if self.lost.insert(grant) && at < asked + self.certain {
             let text = format!(
                 "the grant with token {token}, asked for at {}, was lost at {}, before its time",
                 seconds(asked),
                 seconds(at)
             );
-            self.wrong.push((Wrong::Early, text));
+            self.wrong.push((LockViolation::Early, text));
         }
     }
 
@@ -198,13 +199,13 @@ impl Seen {
                 "the grant with token {} was taken away before its time",
                 self.grants[grant.0].token
             );
-            self.wrong.push((Wrong::Early, text));
+            self.wrong.push((LockViolation::Early, text));
         }
     }
 
     /// The lock was not granted, or its key was not served, in the end.
     pub(super) fn stuck(&mut self, what: &str) {
-        self.wrong.push((Wrong::Stuck, what.to_owned()));
+        self.wrong.push((LockViolation::Stuck, what.to_owned()));
     }
 
     /// Whether a grant with a later token wrote the key, as far as is known.
@@ -224,49 +225,49 @@ impl Seen {
     }
 
     /// A write has ended.
-    pub(super) fn written(&mut self, trial: &Trial, written: Written) {
+    pub(super) fn written(&mut self, trial: &Trial, written: WriteEnd) {
         let (token, _) = trial.mark;
         match written {
-            Written::Accepted => {
+            WriteEnd::Accepted => {
                 if trial.floor.0 > token {
                     let text = format!(
                         "a write with token {token} was accepted after one with token {}",
                         trial.floor.0
                     );
-                    self.wrong.push((Wrong::Unfenced, text));
+                    self.wrong.push((LockViolation::Unfenced, text));
                 }
                 self.floor = self.floor.max(trial.mark);
             }
-            Written::Fenced => {
+            WriteEnd::Fenced => {
                 self.tried.remove(&trial.mark);
                 self.fenced += 1;
                 if self.tried.last().is_none_or(|(last, _)| *last <= token) {
                     let text = format!(
                         "a write with token {token} was refused, and no later token was tried"
                     );
-                    self.wrong.push((Wrong::Unfenced, text));
+                    self.wrong.push((LockViolation::Unfenced, text));
                 }
             }
-            Written::NotDone => {
+            WriteEnd::NotDone => {
                 self.tried.remove(&trial.mark);
             }
-            Written::Unknown => {}
+            WriteEnd::Unknown => {}
         }
     }
 
     /// A read begins: it must give this value at least.
-    pub(super) const fn begin_read(&self) -> Mark {
+    pub(super) const fn begin_read(&self) -> FencedValue {
         self.floor
     }
 
     /// A read that began so has ended.
-    pub(super) fn read(&mut self, floor: Mark, value: Option<Mark>) {
+    pub(super) fn read(&mut self, floor: FencedValue, value: Option<FencedValue>) {
         let value = value.unwrap_or((0, 0));
         let (token, number) = value;
         if !self.tried.contains(&value) {
             let text =
                 format!("write {number} with token {token} was read, which did not take place");
-            self.wrong.push((Wrong::Unfenced, text));
+            self.wrong.push((LockViolation::Unfenced, text));
             return;
         }
         if value < floor {
@@ -274,18 +275,18 @@ impl Seen {
                 "write {number} with token {token} was read after write {} with token {}",
                 floor.1, floor.0
             );
-            self.wrong.push((Wrong::Unfenced, text));
+            self.wrong.push((LockViolation::Unfenced, text));
         }
         self.floor = self.floor.max(value);
     }
 
     /// Grants that were held while all permits were.
-    fn crowded(&self) -> Vec<(Wrong, String)> {
+    fn crowded(&self) -> Vec<(LockViolation, String)> {
         let held = self.grants.iter().filter_map(|g| Some((g, g.until?)));
         let mut held: Vec<_> = held.collect();
         held.sort_by_key(|(grant, _)| grant.got);
         let mut wrong = Vec::new();
-        let mut present: Vec<(&Held, Duration)> = Vec::new();
+        let mut present: Vec<(&HeldGrant, Duration)> = Vec::new();
         for (grant, until) in held {
             present.retain(|(_, until)| *until >= grant.got);
             present.push((grant, until));
@@ -301,17 +302,17 @@ impl Seen {
                     self.permits,
                     spans.collect::<Vec<_>>().join(", ")
                 );
-                wrong.push((Wrong::Crowded, text));
+                wrong.push((LockViolation::Crowded, text));
             }
         }
         wrong
     }
 
     /// Grants whose token is not above that of an earlier grant.
-    fn unordered(&self) -> Vec<(Wrong, String)> {
+    fn unordered(&self) -> Vec<(LockViolation, String)> {
         // The highest token of grants until a moment: those that were returned, and those that
         // were held from then on.
-        let highest = |grants: &mut dyn Iterator<Item = &Held>| {
+        let highest = |grants: &mut dyn Iterator<Item = &HeldGrant>| {
             let mut highest = BTreeMap::<Duration, u64>::new();
             for grant in grants {
                 let token = highest.entry(grant.got).or_default();
@@ -331,7 +332,7 @@ impl Seen {
         let mut tokens = BTreeSet::new();
         let mut wrong = Vec::new();
         for grant in &self.grants {
-            let Held { token, got, .. } = *grant;
+            let HeldGrant { token, got, .. } = *grant;
             let mut floor = last(returned.range(..grant.asked).next_back());
             if grant.until.is_some() {
                 floor = floor.max(last(held.range(..got).next_back()));
@@ -344,7 +345,7 @@ impl Seen {
             } else {
                 continue;
             };
-            wrong.push((Wrong::Unordered, text));
+            wrong.push((LockViolation::Unordered, text));
         }
         wrong
     }
@@ -364,19 +365,19 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn seen(permits: u16) -> Seen {
-        Seen::new("name".into(), permits, CERTAIN)
+    fn seen(permits: u16) -> LockObservations {
+        LockObservations::new("name".into(), permits, CERTAIN)
     }
 
     /// A grant that was asked for at this moment, returned 1 ms later, and held until the end.
-    fn held(seen: &mut Seen, token: u64, asked: u64, until: u64) -> GrantId {
+    fn held(seen: &mut LockObservations, token: u64, asked: u64, until: u64) -> GrantId {
         let grant = seen.granted(token, at(asked), at(asked + 1));
         seen.held(grant, at(asked + 1));
         seen.held(grant, at(until));
         grant
     }
 
-    fn judged(seen: &Seen) -> Locks {
+    fn judged(seen: &LockObservations) -> Locks {
         Locks::judge([seen])
     }
 
@@ -470,17 +471,17 @@ mod tests {
     fn a_stale_fenced_write_that_was_accepted_is_found() {
         let mut one = seen(1);
         let [old, at_once] = [1, 1].map(|token| one.begin_write(token));
-        one.written(&old, Written::Accepted);
+        one.written(&old, WriteEnd::Accepted);
         let next = one.begin_write(2);
-        one.written(&next, Written::Accepted);
-        one.written(&at_once, Written::Accepted);
+        one.written(&next, WriteEnd::Accepted);
+        one.written(&at_once, WriteEnd::Accepted);
         assert!(judged(&one).holds(), "they were under way together");
         let stale = one.begin_write(1);
-        one.written(&stale, Written::Fenced);
+        one.written(&stale, WriteEnd::Fenced);
         let locks = judged(&one);
         assert!(locks.holds() && locks.fenced == 1, "{locks:?}");
         let stale = one.begin_write(1);
-        one.written(&stale, Written::Accepted);
+        one.written(&stale, WriteEnd::Accepted);
         let locks = judged(&one);
         assert_eq!((locks.unfenced, locks.broken()), (1, 1));
         assert_eq!(
@@ -493,13 +494,13 @@ mod tests {
     fn a_token_that_was_only_read_fences_as_well() {
         let mut one = seen(1);
         let unknown = one.begin_write(2);
-        one.written(&unknown, Written::Unknown);
+        one.written(&unknown, WriteEnd::Unknown);
         let (floor, old) = (one.begin_read(), one.begin_write(1));
-        one.written(&old, Written::Accepted);
+        one.written(&old, WriteEnd::Accepted);
         one.read(floor, Some(unknown.mark));
         assert!(judged(&one).holds() && one.is_overtaken(1));
         let stale = one.begin_write(1);
-        one.written(&stale, Written::Accepted);
+        one.written(&stale, WriteEnd::Accepted);
         assert_eq!(judged(&one).unfenced, 1);
     }
 
@@ -507,14 +508,14 @@ mod tests {
     fn a_write_that_was_refused_without_a_reason_is_found() {
         let mut one = seen(1);
         let unknown = one.begin_write(2);
-        one.written(&unknown, Written::Unknown);
+        one.written(&unknown, WriteEnd::Unknown);
         let perhaps = one.begin_write(1);
-        one.written(&perhaps, Written::Fenced);
+        one.written(&perhaps, WriteEnd::Fenced);
         assert!(judged(&one).holds(), "the other one may have happened");
         let later = one.begin_write(3);
-        one.written(&later, Written::NotDone);
+        one.written(&later, WriteEnd::NotDone);
         let refused = one.begin_write(2);
-        one.written(&refused, Written::Fenced);
+        one.written(&refused, WriteEnd::Fenced);
         assert_eq!(judged(&one).unfenced, 1, "nothing was written with 3");
     }
 
@@ -523,9 +524,9 @@ mod tests {
         let mut one = seen(1);
         let before = one.begin_read();
         let [first, second, refused] = [1, 1, 3].map(|token| one.begin_write(token));
-        one.written(&first, Written::Accepted);
-        one.written(&second, Written::Accepted);
-        one.written(&refused, Written::NotDone);
+        one.written(&first, WriteEnd::Accepted);
+        one.written(&second, WriteEnd::Accepted);
+        one.written(&refused, WriteEnd::NotDone);
         one.read(before, None);
         one.read(before, Some(first.mark));
         one.read(one.begin_read(), Some(second.mark));

@@ -5,7 +5,9 @@ use super::Strategy;
 use doyen_placement::id::{ClusterId, MapId, MemberId, PartitionRef};
 use doyen_placement::loads::Loads;
 use doyen_placement::planner::may_receive;
-use doyen_placement::planner::{self, Absence, InSyncChange, InSyncRequest, MoveLimits, Pace};
+use doyen_placement::planner::{
+    self, Absence, HandOverUrgency, InSyncChange, InSyncRequest, MoveLimits,
+};
 use doyen_placement::table::{Keyspace, Member, Partition, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,7 +77,7 @@ impl Fixed {
             }
             table = planner::adopt(&table, &plan);
             for _ in 0..STEPS_MAX {
-                let next = planner::advance(&table, &LIMITS, &planner::Waits::default());
+                let next = planner::advance(&table, &LIMITS, &planner::MoveFacts::default());
                 let moved = next.is_some();
                 let (next, learned) = all_learned(next.as_ref().unwrap_or(&table));
                 self.learned += learned;
@@ -135,10 +137,10 @@ impl Strategy for Fixed {
         );
         for leaver in gone {
             // The node leaves in order: other nodes get its copies first.
-            let leaving = planner::hand_over(&table, leaver, Pace::Repair);
+            let leaving = planner::hand_over(&table, leaver, HandOverUrgency::Repair);
             let settled = self.settle(leaving);
             table = planner::remove(
-                &planner::hand_over(&settled, leaver, Pace::Repair),
+                &planner::hand_over(&settled, leaver, HandOverUrgency::Repair),
                 &BTreeMap::from([(leaver, Absence::Left)]),
             );
         }
@@ -188,20 +190,20 @@ fn all_learned(table: &Table) -> (Table, usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::cluster::{Cluster, Event};
+    use super::super::super::cluster::{SimulatedCluster, SimulatedEvent};
     use super::*;
     use doyen_placement::hash::{self, SLOTS};
 
     /// The figures count moves by comparing holders. That must agree with what the planner copied.
     #[test]
     fn counted_moves_are_those_that_the_planner_copies() {
-        let events: Vec<Event> = ["+1", "-node2", "x2", "node1=250"]
+        let events: Vec<SimulatedEvent> = ["+1", "-node2", "x2", "node1=250"]
             .iter()
             .map(|e| e.parse().expect("an event"))
             .collect();
         for (copies, zones) in [(1, 1), (2, 1), (3, 3)] {
             let zones: Vec<String> = (0..zones).map(|z| format!("z{z}")).collect();
-            let stages = Cluster::new(4, &[], if zones.len() > 1 { &zones } else { &[] })
+            let stages = SimulatedCluster::new(4, &[], if zones.len() > 1 { &zones } else { &[] })
                 .expect("possible")
                 .stages(&events)
                 .expect("possible");
@@ -233,7 +235,7 @@ mod tests {
     fn keys_are_in_the_partition_of_their_slot() {
         let mut fixed = Fixed::new(256, 2);
         fixed.follow(
-            &Cluster::new(5, &[], &[])
+            &SimulatedCluster::new(5, &[], &[])
                 .expect("possible")
                 .stages(&[])
                 .expect("possible")[0]

@@ -10,14 +10,14 @@ use doyen_placement::table::Member;
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Ranges {
+pub(super) struct RangeStrategy {
     lookup: RangeLookup,
     /// The bytes of all splits, and their number.
     splits: (usize, usize),
     placed: Fixed,
 }
 
-impl Ranges {
+impl RangeStrategy {
     pub(super) fn new(ranges: u16, copies: usize, keys: &SimulatedKeys) -> Self {
         let splits = splits(ranges, keys);
         let bytes = splits.iter().map(|split| split.len()).sum();
@@ -53,7 +53,7 @@ fn splits(ranges: u16, keys: &SimulatedKeys) -> Vec<&[u8]> {
     splits
 }
 
-impl Strategy for Ranges {
+impl Strategy for RangeStrategy {
     fn follow(&mut self, nodes: &[Arc<Member>]) {
         self.placed.follow(nodes);
     }

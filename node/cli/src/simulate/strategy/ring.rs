@@ -3,7 +3,7 @@
 use super::Strategy;
 use doyen_placement::id::MemberId;
 use doyen_placement::lookup::RingLookup;
-use doyen_placement::ring::{Ring, Walk, allocate, depart, random, tokens_of_weight};
+use doyen_placement::ring::{Ring, RingWalk, allocate, depart, random, tokens_of_weight};
 use doyen_placement::table::Member;
 use doyen_placement::token::Token;
 use std::collections::BTreeSet;
@@ -81,7 +81,7 @@ impl Strategy for OnRing {
             there.push(Arc::clone(node));
             self.fit(&there, node);
         }
-        let walk = Walk::new(&self.ring, nodes, self.copies);
+        let walk = RingWalk::new(&self.ring, nodes, self.copies);
         self.lookup = RingLookup::from(&self.ring);
         self.holders = (0..self.ring.tokens().len())
             .map(|arc| walk.replicas(arc))

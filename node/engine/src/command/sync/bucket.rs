@@ -5,8 +5,8 @@
 //! however often and at whatever moments it is asked. What is stored is when the bucket is full
 //! again: the deadline of the entry, and by how many units that moment is rounded up.
 
-use super::layout::{self, Reader, StateKind};
-use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
+use super::layout::{self, LayoutReader, StateKind};
+use super::{AMOUNT_MAX, MS_MAX, PermitDecision, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure, procedure};
@@ -82,13 +82,17 @@ impl TokenBucket {
         Ok(missing.min(self.size()))
     }
 
-    fn decide(self, cost: u64, (missing, clock): (u128, u64)) -> (Decision, Option<BucketState>) {
+    fn decide(
+        self,
+        cost: u64,
+        (missing, clock): (u128, u64),
+    ) -> (PermitDecision, Option<BucketState>) {
         let wanted = missing + u128::from(cost) * u128::from(self.period_ms);
         let over = wanted.saturating_sub(self.size());
         let missing = if over == 0 { wanted } else { missing };
         let left = (self.size() - missing) / u128::from(self.period_ms);
         let reset_ms = self.ms(missing);
-        let decision = Decision {
+        let decision = PermitDecision {
             allowed: over == 0,
             // At most the capacity.
             remaining: u64::try_from(left).unwrap_or(u64::MAX),
@@ -108,7 +112,7 @@ impl TokenBucket {
 }
 
 /// Takes tokens: the capacity, the refill, its period, and the cost. → `Many` of `Int`s, as
-/// `Decision` says
+/// `PermitDecision` says
 pub(super) static TAKE: Procedure = procedure(65, "take tokens", Kind::String, (4, 0))
     .costs(|_| writes(STATE_BYTES))
     .on_entry(take);
@@ -153,7 +157,7 @@ pub(super) struct BucketState {
 impl BucketState {
     /// Decodes the value of an entry with this deadline.
     pub(super) fn decode(value: &[u8], full: u64) -> Option<Self> {
-        let mut reader = Reader::of(value, StateKind::Bucket)?;
+        let mut reader = LayoutReader::of(value, StateKind::Bucket)?;
         let state = Self {
             refill: reader.u64()?,
             period_ms: reader.u32()?.into(),

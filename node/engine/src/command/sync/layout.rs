@@ -34,9 +34,9 @@ impl StateKind {
 
 /// Reads a state. Each part is `None` if it is not there.
 #[derive(Debug)]
-pub(super) struct Reader<'a>(&'a [u8]);
+pub(super) struct LayoutReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> LayoutReader<'a> {
     /// Reads a value that has the head of this kind.
     pub(super) fn of(value: &'a [u8], kind: StateKind) -> Option<Self> {
         value.strip_prefix(&kind.head()).map(Self)

@@ -1,6 +1,6 @@
 //! A lock or a semaphore: its holders, the owners that wait in line, and the last token.
 
-use super::layout::{self, Reader, StateKind};
+use super::layout::{self, LayoutReader, StateKind};
 use super::{Acquired, MS_MAX, Owner, many, number, writes};
 use crate::command::action::failed;
 use crate::command::procedure::{Inputs, Procedure, procedure};
@@ -40,7 +40,7 @@ pub(crate) static ACQUIRE: Procedure = procedure(60, "acquire", Kind::String, (5
             return failed(Failure::NotAnInteger);
         };
         change(entry, cx, |state| {
-            let ask = Ask {
+            let ask = PermitRequest {
                 owner: Owner::of_numbers([high, low]),
                 permits: permits.count(),
                 same,
@@ -190,14 +190,14 @@ impl Holder {
 
 /// An owner that has a place in line until a moment of the partition's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Waiter {
+pub(super) struct PermitWaiter {
     pub(super) owner: Owner,
     pub(super) until: u64,
 }
 
 /// What an owner asks for.
 #[derive(Debug, Clone, Copy)]
-struct Ask {
+struct PermitRequest {
     owner: Owner,
     permits: u16,
     /// All callers have to give the same number.
@@ -221,7 +221,7 @@ pub(super) struct PermitState {
     pub(super) token: u64,
     pub(super) holders: Vec<Holder>,
     /// In order: the first one is next.
-    pub(super) waiters: Vec<Waiter>,
+    pub(super) waiters: Vec<PermitWaiter>,
 }
 
 impl PermitState {
@@ -239,12 +239,12 @@ impl PermitState {
 
     /// Decodes a value whose deadlines count back from this moment.
     pub(super) fn decode(value: &[u8], base: u64) -> Option<Self> {
-        let (mut reader, permits) = match Reader::of(value, StateKind::Numbered) {
+        let (mut reader, permits) = match LayoutReader::of(value, StateKind::Numbered) {
             Some(mut reader) => {
                 let permits = super::Permits::new(reader.u16()?)?;
                 (reader, Some(permits.count()))
             }
-            None => (Reader::of(value, StateKind::Permits)?, None),
+            None => (LayoutReader::of(value, StateKind::Permits)?, None),
         };
         let token = reader.u64().filter(|token| *token <= TOKEN_MAX)?;
         let (holders, waiters) = (usize::from(reader.u16()?), usize::from(reader.u16()?));
@@ -267,7 +267,7 @@ impl PermitState {
             });
         }
         for _ in 0..waiters {
-            state.waiters.push(Waiter {
+            state.waiters.push(PermitWaiter {
                 owner: Owner(reader.bytes()?),
                 until: base.checked_sub(reader.u32()?.into())?,
             });
@@ -303,7 +303,7 @@ impl PermitState {
             value.extend(token.to_le_bytes());
             value.extend(before(*until));
         }
-        for Waiter { owner, until } in &self.waiters {
+        for PermitWaiter { owner, until } in &self.waiters {
             value.extend(owner.0);
             value.extend(before(*until));
         }
@@ -348,8 +348,8 @@ impl PermitState {
         Ok(KeyChange::put(Bytes::from(value), deadline))
     }
 
-    fn acquire(&mut self, ask: Ask, cx: &RunContext) -> Acquired {
-        let Ask { owner, wait, .. } = ask;
+    fn acquire(&mut self, ask: PermitRequest, cx: &RunContext) -> Acquired {
+        let PermitRequest { owner, wait, .. } = ask;
         let mut holders = self.holders.iter_mut();
         if let Some(holder) = holders.find(|holder| holder.owner == owner) {
             return Acquired::Granted {
@@ -390,7 +390,7 @@ impl PermitState {
                     ask_within_ms: turn_ms,
                 };
             }
-            None => self.waiters.push(Waiter { owner, until }),
+            None => self.waiters.push(PermitWaiter { owner, until }),
         }
         Acquired::Queued {
             place: ahead,
@@ -412,7 +412,7 @@ impl PermitState {
         self.holders.iter().any(|holder| holder.owner == owner) || self.is_free(ahead, permits)
     }
 
-    fn grant(&mut self, ask: Ask, cx: &RunContext) -> Acquired {
+    fn grant(&mut self, ask: PermitRequest, cx: &RunContext) -> Acquired {
         self.token = match broken(&mutant::FORGETS_TOKENS) {
             true => self.token + 1,
             false => (self.token + 1).max(cx.next_write.min(TOKEN_MAX)),

@@ -103,7 +103,7 @@ impl Key {
         read_looked(&self.run(&look())).unwrap()
     }
 
-    fn decide(&mut self, action: &Action) -> Decision {
+    fn decide(&mut self, action: &Action) -> PermitDecision {
         read_decision(&self.run(action)).unwrap()
     }
 }
@@ -145,7 +145,7 @@ fn an_owner_is_the_same_as_inputs_of_a_call() {
 #[test]
 fn outcomes_of_other_operations_are_refused() {
     let failed = Outcome::Failed(Failure::Unknown);
-    let unknown = Unanswered::Failed(Failure::Unknown);
+    let unknown = UnansweredReason::Failed(Failure::Unknown);
     assert_eq!(read_acquired(&failed), Err(unknown));
     assert_eq!(read_renewed(&failed), Err(unknown));
     assert_eq!(read_done(&failed), Err(unknown));
@@ -159,10 +159,10 @@ fn outcomes_of_other_operations_are_refused() {
         many(&[0, -1, 0]),
         Outcome::Many(vec![Outcome::Nil; 3]),
     ] {
-        assert_eq!(read_acquired(&outcome), Err(Unanswered::Foreign));
-        assert_eq!(read_renewed(&outcome), Err(Unanswered::Foreign));
-        assert_eq!(read_done(&outcome), Err(Unanswered::Foreign));
-        assert_eq!(read_decision(&outcome), Err(Unanswered::Foreign));
+        assert_eq!(read_acquired(&outcome), Err(UnansweredReason::Foreign));
+        assert_eq!(read_renewed(&outcome), Err(UnansweredReason::Foreign));
+        assert_eq!(read_done(&outcome), Err(UnansweredReason::Foreign));
+        assert_eq!(read_decision(&outcome), Err(UnansweredReason::Foreign));
     }
 }
 

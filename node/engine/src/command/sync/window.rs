@@ -15,8 +15,8 @@
 //!
 //! The first call begins the first window. Whole numbers are compared, so that nothing is rounded.
 
-use super::layout::{self, Reader, StateKind};
-use super::{AMOUNT_MAX, Decision, MS_MAX, number, writes};
+use super::layout::{self, LayoutReader, StateKind};
+use super::{AMOUNT_MAX, MS_MAX, PermitDecision, number, writes};
 use crate::command::action::failed;
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure, procedure};
@@ -74,7 +74,7 @@ impl SlidingWindow {
         self,
         cost: u64,
         (mut state, clock): (WindowState, u64),
-    ) -> (Decision, Option<WindowState>) {
+    ) -> (PermitDecision, Option<WindowState>) {
         let window = u128::from(self.window_ms);
         let most = u128::from(self.limit) * window;
         let allowed = state.used(clock) + u128::from(cost) * window <= most;
@@ -84,7 +84,7 @@ impl SlidingWindow {
             state.now = state.now.saturating_add(cost);
         }
         let left = most.saturating_sub(state.used(clock)) / window;
-        let decision = Decision {
+        let decision = PermitDecision {
             allowed,
             // At most the limit.
             remaining: u64::try_from(left).unwrap_or(u64::MAX),
@@ -122,8 +122,8 @@ impl SlidingWindow {
     }
 }
 
-/// Counts within a window: the limit, the window, and the cost. → `Many` of `Int`s, as `Decision`
-/// says
+/// Counts within a window: the limit, the window, and the cost. → `Many` of `Int`s, as
+/// `PermitDecision` says
 pub(super) static COUNT: Procedure = procedure(66, "count in a window", Kind::String, (3, 0))
     .costs(|_| writes(STATE_BYTES))
     .on_entry(count);
@@ -176,7 +176,7 @@ impl WindowState {
 
     /// Decodes the value of an entry with this deadline.
     pub(super) fn decode(value: &[u8], end: u64) -> Option<Self> {
-        let mut reader = Reader::of(value, StateKind::Window)?;
+        let mut reader = LayoutReader::of(value, StateKind::Window)?;
         let window_ms = u64::from(reader.u32()?);
         let state = Self {
             window_ms,

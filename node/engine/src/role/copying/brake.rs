@@ -1,10 +1,10 @@
 //! Answers to committed writes wait for a learner that replaces a missing copy, as long as the
 //! learner lags. So the learner catches up however fast clients write.
 
-use super::Phase;
+use super::SnapshotPhase;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
-use crate::role::calls::Source;
+use crate::role::calls::CallSource;
 use crate::role::holding::Leading;
 use crate::role::host::Host;
 use doyen_placement::MemberId;
@@ -63,8 +63,8 @@ impl Leading<'_> {
             }
             let lag = self.log.bytes_between(link.acked, self.log.last());
             let (to_the_end, least) = match teaching.phase {
-                Phase::Verified(_) => (true, 0),
-                Phase::Comparable | Phase::Comparing => (true, SMALL_LAG),
+                SnapshotPhase::Verified(_) => (true, 0),
+                SnapshotPhase::Comparable | SnapshotPhase::Comparing => (true, SMALL_LAG),
                 _ => (false, SMALL_LAG),
             };
             Some(Brake {
@@ -98,11 +98,11 @@ impl Leading<'_> {
         });
         let (waits, most) = match executed.asker.source {
             _ if !large => (lags && brake.small, SMALL_WAIT),
-            Source::Local(_) | Source::Waiter { .. } => (
+            CallSource::Local(_) | CallSource::Waiter { .. } => (
                 lags || brake.to_the_end,
                 cx.limits.park / LARGE_WAIT_PARTS * LARGE_WAIT,
             ),
-            Source::Peer { .. } => (
+            CallSource::Peer { .. } => (
                 lags || brake.to_the_end,
                 cx.limits.park / LARGE_WAIT_PARTS * LARGE_WAIT_PEERS,
             ),

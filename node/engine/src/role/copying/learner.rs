@@ -53,7 +53,7 @@ enum SinkPhase {
 
 /// The primary's announcement of a snapshot (`Frame::Begin`).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening {
+pub(crate) struct LearnerOpening {
     pub(crate) epoch: Epoch,
     pub(crate) lineage: Lineage,
     pub(crate) session: u32,
@@ -92,8 +92,8 @@ impl Host {
 impl Slot {
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
-    pub(crate) fn begin_sink(&mut self, host: &mut Host, from: MemberId, opening: Opening) {
-        let Opening { epoch, seq, .. } = opening;
+    pub(crate) fn begin_sink(&mut self, host: &mut Host, from: MemberId, opening: LearnerOpening) {
+        let LearnerOpening { epoch, seq, .. } = opening;
         let learner = self
             .installed
             .as_ref()
@@ -174,8 +174,8 @@ impl Following<'_> {
 
     /// A snapshot begins. What the partition held is void, unless it is a copy that was in sync and
     /// that the log can complete.
-    fn begin(&mut self, cx: &mut Host, from: MemberId, since: Epoch, opening: Opening) {
-        let Opening {
+    fn begin(&mut self, cx: &mut Host, from: MemberId, since: Epoch, opening: LearnerOpening) {
+        let LearnerOpening {
             epoch,
             session,
             kept,
@@ -206,7 +206,7 @@ impl Following<'_> {
             };
             return cx.peers.tell(from, &no_room);
         }
-        if let Err(next) = cx.copying.pace.may_take(cx.now) {
+        if let Err(next) = cx.copying.rate.may_take(cx.now) {
             let ms = u32::try_from(next.since(cx.now).as_millis())
                 .unwrap_or(u32::MAX)
                 .saturating_add(1);
@@ -218,7 +218,7 @@ impl Following<'_> {
             return cx.peers.tell(from, &later);
         }
         // Its first chunk comes even if other snapshots begin in between.
-        cx.copying.pace.taken(cx.first_chunk(bytes));
+        cx.copying.rate.taken(cx.first_chunk(bytes));
         cx.copying.expected.insert(self.at, bytes);
         cx.memory.bytes = cx.memory.bytes.saturating_sub(self.bytes());
         cx.memory

@@ -1,6 +1,6 @@
 //! Hashes: fields, each with a value.
 
-use super::{Collection, EachField, Events, Layout, Packing, Type};
+use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
 use crate::value::items::Pairs;
 use crate::value::kind::Encoding;
 use std::borrow::Cow;
@@ -10,7 +10,7 @@ pub(crate) static HASH: Type = Type {
     name: "hash",
     level: 0,
     encodings: &[PACKED, TABLE],
-    events: Events {
+    events: TypeEvents {
         class: b'h',
         put: "hset",
         removed: "hdel",

@@ -5,7 +5,7 @@
 //!   0 ─────────> member member ...                             as soon as one is no integer
 //! ```
 
-use super::{Collection, EachField, Events, Layout, Packing, Type};
+use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
 use crate::value::integer::integer;
 use crate::value::items::{Pairs, put};
 use crate::value::kind::Encoding;
@@ -17,13 +17,13 @@ pub(crate) static SET: Type = Type {
     name: "set",
     level: KINDS,
     encodings: &[INTEGERS, PACKED, TABLE],
-    events: Events {
+    events: TypeEvents {
         class: b's',
         put: "sadd",
         removed: "srem",
     },
     layout: Layout::Hashed(&Collection {
-        packing: &Members,
+        packing: &SetMembers,
         encoding,
     }),
 };
@@ -57,7 +57,7 @@ fn encoding(count: usize, members: &mut EachField<'_>) -> Encoding {
 /// The first byte if members follow as they are.
 const AS_THEY_ARE: u8 = 0;
 
-struct Members;
+struct SetMembers;
 
 /// What a packed set holds.
 enum PackedMembers<'a> {
@@ -140,7 +140,7 @@ fn texts(numbers: impl Iterator<Item = i64>) -> Vec<u8> {
     out
 }
 
-impl Packing for Members {
+impl Packing for SetMembers {
     fn is_valued(&self) -> bool {
         false
     }
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn members_of(set: &[u8]) -> BTreeSet<Vec<u8>> {
-        let items = Members.items(set);
+        let items = SetMembers.items(set);
         let all: Vec<_> = Items(&items).map(<[u8]>::to_vec).collect();
         let set: BTreeSet<_> = all.iter().cloned().collect();
         assert_eq!(set.len(), all.len(), "no member is there twice");
@@ -269,16 +269,16 @@ mod tests {
                 let before = model.len();
                 if deletes {
                     let gone = members.iter().map(|member| &member[..]).collect();
-                    let (after, removed) = Members.without(&set, &gone);
+                    let (after, removed) = SetMembers.without(&set, &gone);
                     members.iter().for_each(|member| _ = model.remove(member));
                     prop_assert_eq!(removed, before - model.len());
                     set = after;
                 } else {
                     let given = packed(members.iter().map(|member| &member[..]));
-                    let (after, added) = Members.with(&set, Pairs::of(&given, false));
+                    let (after, added) = SetMembers.with(&set, Pairs::of(&given, false));
                     // A copy may be told of the members one by one.
                     let one_by_one = members.iter().fold(set.clone(), |set, member| {
-                        Members.with_one(&set, member, &[]).0
+                        SetMembers.with_one(&set, member, &[]).0
                     });
                     prop_assert_eq!(&after, &one_by_one);
                     model.extend(members);
@@ -287,21 +287,21 @@ mod tests {
                 }
                 prop_assert_eq!(set.is_empty(), model.is_empty());
                 prop_assert_eq!(members_of(&set), model.clone());
-                prop_assert_eq!(Members.len(&set), model.len());
+                prop_assert_eq!(SetMembers.len(&set), model.len());
                 for member in &model {
-                    prop_assert_eq!(Members.get(&set, member), Some(&[][..]));
+                    prop_assert_eq!(SetMembers.get(&set, member), Some(&[][..]));
                 }
-                prop_assert_eq!(Members.get(&set, b"never"), None);
+                prop_assert_eq!(SetMembers.get(&set, b"never"), None);
             }
         }
 
         #[test]
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            let items = Members.items(&bytes).into_owned();
-            _ = Members.with(&bytes, Pairs::of(&items, false));
-            _ = Members.with_one(&bytes, b"1", &[]);
-            _ = Members.without(&bytes, &BTreeSet::from([&b"1"[..]]));
-            prop_assert!(Members.len(&bytes) <= bytes.len());
+            let items = SetMembers.items(&bytes).into_owned();
+            _ = SetMembers.with(&bytes, Pairs::of(&items, false));
+            _ = SetMembers.with_one(&bytes, b"1", &[]);
+            _ = SetMembers.without(&bytes, &BTreeSet::from([&b"1"[..]]));
+            prop_assert!(SetMembers.len(&bytes) <= bytes.len());
         }
     }
 
@@ -314,7 +314,7 @@ mod tests {
             (&["1", "a"], 1 + 2 * 2),
         ] {
             let given = packed(members.iter().map(|member| member.as_bytes()));
-            let (set, _) = Members.with(&[], Pairs::of(&given, false));
+            let (set, _) = SetMembers.with(&[], Pairs::of(&given, false));
             assert_eq!(set.len(), bytes, "{members:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Strings: one run of bytes.
 
-use super::{Events, Layout, Type};
+use super::{Layout, Type, TypeEvents};
 use crate::value::integer::integer;
 use crate::value::kind::Encoding;
 
@@ -8,7 +8,7 @@ pub(super) static STRING: Type = Type {
     name: "string",
     level: 0,
     encodings: &[INT, EMBEDDED, RAW],
-    events: Events {
+    events: TypeEvents {
         class: b'$',
         put: "set",
         removed: "del",

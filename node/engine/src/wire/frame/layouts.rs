@@ -146,7 +146,7 @@ records! {
     PartitionOperation { keyspace, partition, map, action }
     RangeQuery { from, to, count, reverse, values }
     Watched { map, key, version }
-    Transaction { keyspace, watched, steps }
+    OperationBatch { keyspace, watched, steps }
     ScriptCall { keyspace, map, body, keys, args, read_only, resp3, grants }
 }
 
@@ -190,7 +190,7 @@ choices! {
         2 Transaction(transaction),
         3 Script(call),
     }
-    Step, "unknown step" {
+    OperationStep, "unknown step" {
         0 Key { map, key, action },
         1 Script(call),
     }
@@ -284,7 +284,7 @@ impl Field for Kind {
     }
 }
 
-impl Field for Head {
+impl Field for FrameHead {
     fn put(&self, out: &mut Out) {
         put!(
             out,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::log::changes::{Keys, Maps};
+use crate::log::changes::{KeyFilter, Maps};
 use crate::value::extended::Extended;
 use doyen_placement::{MapLimits, MapWish, WantedMap};
 use proptest::prelude::*;
@@ -173,12 +173,12 @@ fn work() -> impl Strategy<Value = Work> {
         )
     };
     let step = prop_oneof![
-        (any::<u32>(), bytes(), action()).prop_map(|(m, key, action)| Step::Key {
+        (any::<u32>(), bytes(), action()).prop_map(|(m, key, action)| OperationStep::Key {
             map: MapId(m),
             key,
             action,
         }),
-        script().prop_map(|call| Step::Script(Box::new(call))),
+        script().prop_map(|call| OperationStep::Script(Box::new(call))),
     ];
     let watched = prop::collection::vec(watched, 0..3);
     let steps = prop::collection::vec(step, 0..3);
@@ -201,7 +201,7 @@ fn work() -> impl Strategy<Value = Work> {
         )),
         script().prop_map(Work::Script),
         (any::<u16>(), watched, steps).prop_map(|(k, watched, steps)| Work::Transaction(
-            Transaction {
+            OperationBatch {
                 keyspace: KeyspaceId(k),
                 watched,
                 steps
@@ -306,7 +306,7 @@ fn forwarded() -> impl Strategy<Value = Forwarded> {
     )
 }
 
-fn head() -> impl Strategy<Value = Head> {
+fn head() -> impl Strategy<Value = FrameHead> {
     (
         at(),
         any::<u64>(),
@@ -315,7 +315,7 @@ fn head() -> impl Strategy<Value = Head> {
         0..SEQ_MAX,
         1..SEQ_MAX,
     )
-        .prop_map(|(at, epoch, session, committed, clock, first)| Head {
+        .prop_map(|(at, epoch, session, committed, clock, first)| FrameHead {
             at,
             epoch: Epoch(epoch),
             session,
@@ -593,9 +593,9 @@ fn change() -> impl Strategy<Value = Change> {
 fn of_subscribers() -> impl Strategy<Value = Frame> {
     let n = any::<u64>;
     let keys = prop_oneof![
-        Just(Keys::All),
-        bytes().prop_map(Keys::Prefix),
-        bytes().prop_map(Keys::One)
+        Just(KeyFilter::All),
+        bytes().prop_map(KeyFilter::Prefix),
+        bytes().prop_map(KeyFilter::One)
     ];
     let maps = prop_oneof![
         Just(Maps::All),

@@ -76,12 +76,12 @@ fn bytes_may_be_written_in_three_forms_and_are_the_same_secret() {
 #[test]
 fn derived_secrets_have_their_role_and_not_the_others() {
     let member = counting();
-    let client = member.for_role(Role::Client).unwrap();
-    let operator = member.for_role(Role::Operator).unwrap();
+    let client = member.for_role(SecretRole::Client).unwrap();
+    let operator = member.for_role(SecretRole::Operator).unwrap();
     for (line, role) in [
-        (&member, Role::Member),
-        (&client, Role::Client),
-        (&operator, Role::Operator),
+        (&member, SecretRole::Member),
+        (&client, SecretRole::Client),
+        (&operator, SecretRole::Operator),
     ] {
         assert_eq!(line.role(), role);
         assert_eq!(
@@ -100,8 +100,8 @@ fn derived_secrets_have_their_role_and_not_the_others() {
     assert!(client.keys().is_none() && client.token().is_none());
     assert!(operator.keys().is_none() && operator.client_key().is_none());
     for line in [client, operator] {
-        assert_eq!(line.for_role(Role::Member), None);
-        assert_eq!(line.for_role(Role::Client), None);
+        assert_eq!(line.for_role(SecretRole::Member), None);
+        assert_eq!(line.for_role(SecretRole::Client), None);
     }
 }
 
@@ -116,16 +116,16 @@ fn a_file_has_comments_and_several_lines_and_the_first_signs() {
     let secrets = parse(&text).unwrap();
     assert_eq!(secrets.first(), &new);
     assert_eq!(secrets.lines(), [new, old]);
-    let clients = secrets.for_role(Role::Client).unwrap();
+    let clients = secrets.for_role(SecretRole::Client).unwrap();
     assert_eq!(parse(&clients.expose()).unwrap(), clients);
-    assert_eq!(clients.role(), Role::Client);
-    assert_eq!(clients.for_role(Role::Operator), None);
+    assert_eq!(clients.role(), SecretRole::Client);
+    assert_eq!(clients.for_role(SecretRole::Operator), None);
 }
 
 #[test]
 fn unusable_files_are_refused_without_their_content() {
     let member = counting();
-    let client = member.for_role(Role::Client).unwrap();
+    let client = member.for_role(SecretRole::Client).unwrap();
     let cases = [
         (String::new(), "it has no secret"),
         ("# only a comment".to_owned(), "it has no secret"),
@@ -206,7 +206,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read_again(bytes: [u8; 32], count in 1..LINES_MAX) {
         let line = Line::member(bytes);
-        for role in [Role::Member, Role::Client, Role::Operator] {
+        for role in [SecretRole::Member, SecretRole::Client, SecretRole::Operator] {
             let lines = vec![line.for_role(role).unwrap(); count];
             let secrets = Secrets::new(lines).unwrap();
             prop_assert_eq!(&Secrets::parse(secrets.expose().as_bytes()).unwrap(), &secrets);

@@ -146,14 +146,14 @@ const CLIENT: Subject<'_> = Subject {
     ends: 0,
 };
 
-fn identity(files: PemFiles, role: Role, name: &str) -> Identity {
+fn identity(files: PemFiles, role: SecretRole, name: &str) -> Identity {
     Identity::from_pem(files, role, name).unwrap()
 }
 
 #[test]
 fn a_missing_file_is_named() {
     let no = Path::new("/no/file.pem");
-    let error = Identity::from_pem(PemFiles::new(no, no, no), Role::Member, "a").unwrap_err();
+    let error = Identity::from_pem(PemFiles::new(no, no, no), SecretRole::Member, "a").unwrap_err();
     assert!(
         error
             .to_string()
@@ -165,15 +165,19 @@ fn a_missing_file_is_named() {
 #[test]
 fn certificates_name_their_roles_and_others_of_the_authority_are_refused() {
     let operator = Operator::new();
-    let server = identity(operator.issue("server", NODE), Role::Member, "node");
-    let member = identity(operator.issue("member", NODE), Role::Member, "node");
-    let client = identity(operator.issue("client", CLIENT), Role::Client, "anyone");
+    let server = identity(operator.issue("server", NODE), SecretRole::Member, "node");
+    let member = identity(operator.issue("member", NODE), SecretRole::Member, "node");
+    let client = identity(
+        operator.issue("client", CLIENT),
+        SecretRole::Client,
+        "anyone",
+    );
     connect((&member, false), &server).unwrap();
     connect((&client, true), &server).unwrap();
     connect((&member, true), &server).expect("a member's certificate is good for clients");
     let refusal = connect((&client, false), &server).unwrap_err();
     assert!(
-        matches!(&refusal, Failure::Hello(why) if why.contains("the role doyen:member")),
+        matches!(&refusal, DialFailure::Hello(why) if why.contains("the role doyen:member")),
         "{refusal}"
     );
     // A client's certificate on a server.
@@ -185,11 +189,11 @@ fn certificates_name_their_roles_and_others_of_the_authority_are_refused() {
                 ..CLIENT
             },
         ),
-        Role::Member,
+        SecretRole::Member,
         "node",
     );
     let refusal = connect((&client, true), &posing).unwrap_err();
-    assert!(matches!(&refusal, Failure::Hello(why) if why.contains("doyen:member")));
+    assert!(matches!(&refusal, DialFailure::Hello(why) if why.contains("doyen:member")));
 
     // A certificate of another service, by the same authority: refused at home and by others.
     let foreign = Subject {
@@ -197,27 +201,29 @@ fn certificates_name_their_roles_and_others_of_the_authority_are_refused() {
         ..NODE
     };
     let files = operator.issue("foreign", foreign);
-    let error = Identity::from_pem(files.clone(), Role::Member, "node").unwrap_err();
+    let error = Identity::from_pem(files.clone(), SecretRole::Member, "node").unwrap_err();
     assert!(error.to_string().contains("names no role"), "{error}");
     assert!(error.to_string().contains("URI:doyen:member"), "{error}");
     let lenient = PemFiles {
         role_prefix: "https://example.com/".into(),
         ..files
     };
-    let lenient = identity(lenient, Role::Member, "node");
+    let lenient = identity(lenient, SecretRole::Member, "node");
     for claims_client in [false, true] {
         let refusal = connect((&lenient, claims_client), &server).unwrap_err();
-        assert!(matches!(&refusal, Failure::Hello(why) if why.contains("does not have the role")));
+        assert!(
+            matches!(&refusal, DialFailure::Hello(why) if why.contains("does not have the role"))
+        );
     }
     let refusal = connect((&member, false), &lenient).unwrap_err();
-    assert!(matches!(&refusal, Failure::Hello(why) if why.contains("does not have the role")));
+    assert!(matches!(&refusal, DialFailure::Hello(why) if why.contains("does not have the role")));
 
     // And one of another authority.
     let other = Operator::new();
-    let stranger = identity(other.issue("member", NODE), Role::Member, "node");
+    let stranger = identity(other.issue("member", NODE), SecretRole::Member, "node");
     assert_eq!(
         connect((&stranger, false), &server).unwrap_err(),
-        Failure::OtherSecret
+        DialFailure::OtherSecret
     );
 }
 
@@ -229,8 +235,8 @@ fn roles_are_uris_or_units_under_a_prefix_that_can_be_chosen() {
         unit: Some("doyen:member"),
         ..NODE
     };
-    let by_unit = identity(operator.issue("unit", by_unit), Role::Member, "node");
-    let by_uri = identity(operator.issue("uri", NODE), Role::Member, "node");
+    let by_unit = identity(operator.issue("unit", by_unit), SecretRole::Member, "node");
+    let by_uri = identity(operator.issue("uri", NODE), SecretRole::Member, "node");
     connect((&by_unit, false), &by_uri).unwrap();
     connect((&by_uri, false), &by_unit).unwrap();
     for unit in ["member", "doyen:members", "a doyen:member", "DOYEN:MEMBER"] {
@@ -243,7 +249,7 @@ fn roles_are_uris_or_units_under_a_prefix_that_can_be_chosen() {
             },
         );
         assert!(
-            Identity::from_pem(files, Role::Member, "node").is_err(),
+            Identity::from_pem(files, SecretRole::Member, "node").is_err(),
             "{unit}"
         );
     }
@@ -263,8 +269,8 @@ fn roles_are_uris_or_units_under_a_prefix_that_can_be_chosen() {
     let a = prefixed("a", "spiffe://example.com/cache/member");
     let b = prefixed("b", "spiffe://example.com/cache/member");
     let (a, b) = (
-        identity(a, Role::Member, "node"),
-        identity(b, Role::Member, "node"),
+        identity(a, SecretRole::Member, "node"),
+        identity(b, SecretRole::Member, "node"),
     );
     connect((&a, false), &b).unwrap();
     assert!(
@@ -282,9 +288,9 @@ fn a_revoked_certificate_is_refused_and_its_connections_are_not_trusted() {
         crl: Some(operator.path("crl.pem")),
         ..operator.issue(name, Subject { serial, ..NODE })
     };
-    let server = identity(with_list("server", 1), Role::Member, "node");
-    let good = identity(with_list("good", 2), Role::Member, "node");
-    let bad = identity(with_list("bad", 3), Role::Member, "node");
+    let server = identity(with_list("server", 1), SecretRole::Member, "node");
+    let good = identity(with_list("good", 2), SecretRole::Member, "node");
+    let bad = identity(with_list("bad", 3), SecretRole::Member, "node");
     let (of_good, _) = connect((&good, false), &server).unwrap();
     let (of_bad, _) = connect((&bad, false), &server).expect("the control: not revoked yet");
     assert!(server.trusts(&of_good) && server.trusts(&of_bad));
@@ -295,16 +301,16 @@ fn a_revoked_certificate_is_refused_and_its_connections_are_not_trusted() {
     assert!(server.trusts(&of_good) && !server.trusts(&of_bad));
     assert_eq!(
         connect((&bad, false), &server).unwrap_err(),
-        Failure::Revoked
+        DialFailure::Revoked
     );
     assert_eq!(
         connect((&server, false), &bad).unwrap_err(),
-        Failure::Revoked
+        DialFailure::Revoked
     );
     connect((&good, false), &server).unwrap();
 
     // A process notices that its own certificate is revoked, and a list that is of no use.
-    let error = Identity::from_pem(with_list("bad", 3), Role::Member, "node").unwrap_err();
+    let error = Identity::from_pem(with_list("bad", 3), SecretRole::Member, "node").unwrap_err();
     assert!(
         error.to_string().contains("revokes the certificate"),
         "{error}"
@@ -314,13 +320,13 @@ fn a_revoked_certificate_is_refused_and_its_connections_are_not_trusted() {
         crl: Some(operator.path("crl.pem")),
         ..other.issue("a", NODE)
     };
-    let error = Identity::from_pem(of_other, Role::Member, "node").unwrap_err();
+    let error = Identity::from_pem(of_other, SecretRole::Member, "node").unwrap_err();
     assert!(
         error.to_string().contains("no list in --tls-crl"),
         "{error}"
     );
     operator.write("crl.pem", "no list");
-    let error = Identity::from_pem(with_list("good", 2), Role::Member, "node").unwrap_err();
+    let error = Identity::from_pem(with_list("good", 2), SecretRole::Member, "node").unwrap_err();
     assert!(error.to_string().starts_with("--tls-crl"), "{error}");
     server.refresh();
     assert_eq!(server.certificate().reloads_failed, 1);
@@ -341,7 +347,7 @@ fn files_that_are_of_no_use_are_named_with_their_flags() {
             &operator.path(cert),
             &operator.path(key),
         );
-        Identity::from_pem(files, Role::Member, "node")
+        Identity::from_pem(files, SecretRole::Member, "node")
             .map_err(|e| e.to_string())
             .map(|_| ())
     };
@@ -386,7 +392,7 @@ fn files_that_are_of_no_use_are_named_with_their_flags() {
 #[test]
 fn changed_files_come_into_force_and_broken_ones_do_not() {
     let operator = Operator::new();
-    let node = identity(operator.issue("a", NODE), Role::Member, "node");
+    let node = identity(operator.issue("a", NODE), SecretRole::Member, "node");
     let counted = |reloads, reloads_failed| {
         let report = node.certificate();
         assert_eq!(
@@ -413,7 +419,7 @@ fn a_chain_ends_with_the_first_of_its_certificates() {
     operator.issue("sooner", Subject { ends: 2039, ..NODE });
     let read = |name: &str| std::fs::read_to_string(operator.path(name)).unwrap();
     operator.write("later.pem", &(read("later.pem") + &read("sooner.pem")));
-    let node = identity(files, Role::Member, "node");
+    let node = identity(files, SecretRole::Member, "node");
     let ends = node.certificate().ends;
     assert_eq!(ends, [("listen", 2_177_452_800)], "2039-01-01");
     assert_eq!(
@@ -422,15 +428,15 @@ fn a_chain_ends_with_the_first_of_its_certificates() {
     );
 }
 
-/// Regression: an expired certificate, and one of tomorrow, came into force over a good one, without
-/// a line.
+/// Regression: an expired certificate, and one of tomorrow, came into force over a good one,
+/// without a line.
 #[test]
 fn certificates_of_another_time_are_refused_and_the_last_good_one_stays() {
     let operator = Operator::new();
     // In October of 2024.
     let hand = Hand::at_day(20_000);
-    let node = Identity::at(secrets(&[1]), None, (Role::Member, "a"), hand.clone()).unwrap();
-    let wanted = |name: &str| ports::Wanted {
+    let node = Identity::at(secrets(&[1]), None, (SecretRole::Member, "a"), hand.clone()).unwrap();
+    let wanted = |name: &str| ports::PortCertificate {
         port: "resp",
         source: ports::PortSource::Files {
             cert: ("--resp-tls-cert", operator.path(&format!("{name}.pem"))),

@@ -95,8 +95,8 @@ fn can_be_told(heard: &[u8], guess: &str) -> bool {
     let line = Secrets::parse(guess.as_bytes()).unwrap().first().clone();
     let keys = line.keys().unwrap();
     let authorities = [
-        Authority::of(Role::Member, &keys.member).unwrap(),
-        Authority::of(Role::Client, &keys.client).unwrap(),
+        Authority::of(SecretRole::Member, &keys.member).unwrap(),
+        Authority::of(SecretRole::Client, &keys.client).unwrap(),
     ];
     let mut derived: Vec<Vec<u8>> = vec![
         line.fingerprint().into_bytes(),
@@ -114,7 +114,7 @@ fn can_be_told(heard: &[u8], guess: &str) -> bool {
     let signed = certificates_in(heard).any(|certificate| {
         authorities.iter().any(|authority| {
             let voucher = Voucher {
-                role: Role::Member,
+                role: SecretRole::Member,
                 anchor: authority.anchor().clone(),
             };
             found(&[voucher], &certificate, End::Server, UnixTime::now()).is_ok()

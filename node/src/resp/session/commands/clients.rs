@@ -113,8 +113,8 @@ impl Session {
         self.client.is_chosen(chosen, kind, now)
     }
 
-    /// The client's line of `CLIENT LIST`. `active_at`: when it last did something. `input`: bytes of
-    /// commands that it holds.
+    /// The client's line of `CLIENT LIST`. `active_at`: when it last did something. `input`: bytes
+    /// of commands that it holds.
     pub(crate) fn line(&self, now: Time, active_at: Time, input: usize) -> String {
         let (id, peer, local) = (self.client.id, self.client.peer, self.client.local);
         let name = String::from_utf8_lossy(&self.client.name);
@@ -189,7 +189,7 @@ impl Session {
         skip_me: bool,
     ) {
         if let Some(name) = &chosen.user
-            && context.door.users.borrow_mut().find(name).is_none()
+            && context.front.users.borrow_mut().find(name).is_none()
         {
             let text = format!("ERR No such user '{}'", String::from_utf8_lossy(name));
             return self.replies.answer(|e| e.error(&text));
@@ -213,7 +213,7 @@ impl Connection {
 impl RespContext {
     /// A line for each of these connections of this thread, except one that is borrowed.
     pub(crate) fn client_lines(&self, chosen: &Chosen) -> Vec<(u64, String)> {
-        let lines = self.door.connections.iter().filter_map(|(id, c)| {
+        let lines = self.front.connections.iter().filter_map(|(id, c)| {
             let session = c.session.try_borrow().ok()?;
             session
                 .is_chosen(chosen, self.now())
@@ -231,7 +231,7 @@ impl RespContext {
                 .is_ok_and(|s| s.is_chosen(chosen, self.now()))
         };
         let killed = self
-            .door
+            .front
             .connections
             .values()
             .filter(is_chosen)

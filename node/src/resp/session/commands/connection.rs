@@ -35,7 +35,7 @@ impl Session {
                 name,
             } => self.hello(context, protocol, auth, name),
             C::Auth { user, password } => {
-                let open = context.door.users.borrow().default().user().nopass;
+                let open = context.front.users.borrow().default().user().nopass;
                 if user.is_none() && open {
                     let text = "ERR AUTH <password> called without any password configured for the \
                                 default user. Are you sure your configuration is correct?";
@@ -95,7 +95,7 @@ impl Session {
 
     fn reset(&mut self, context: &mut RespContext) {
         self.client
-            .reset(&context.door.users.borrow(), context.now());
+            .reset(&context.front.users.borrow(), context.now());
         (self.replies.protocol, self.replies.silent) = (Protocol::Resp2, false);
         self.end_transaction();
         self.subscriptions.leave(context, self.client.id);

@@ -1,6 +1,6 @@
 //! Commands about keys: one, several, or all.
 
-use crate::advice;
+use crate::remedy;
 use crate::resp::command::All;
 use crate::resp::session::pending::pages::PagesReply;
 use crate::resp::session::pending::sweep::Sweep;
@@ -87,7 +87,7 @@ impl Session {
         if let All::Range(query) = &all
             && let Err(why) = keyspace.partitions_within(map, &query.from, &query.to)
         {
-            let why = advice::range_text(&why);
+            let why = remedy::range_text(&why);
             let text = format!("ERR SCANRANGE: {why}");
             return self.replies.answer(|e| e.error(&text));
         }

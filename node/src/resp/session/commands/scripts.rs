@@ -43,14 +43,14 @@ impl Session {
                 self.replies.collect(parts, weight, 0);
             }
             ScriptCommand::Flush => {
-                context.door.scripts.clear();
+                context.front.scripts.clear();
                 let asked = || Some(AskedSubscribers::ForgetScripts);
                 if self.subscriptions.asks_first(connection, context, asked) {
                     return;
                 }
                 self.subscriptions.end_command(&mut self.replies);
                 // Another member may have told a text before it forgot it.
-                context.door.scripts.clear();
+                context.front.scripts.clear();
                 let all = All::Clear { databases: false };
                 let sweep = Sweep::new(all, cluster::KEYSPACE, &[scripts::MAP], false);
                 self.sweep(connection, context, sweep);
@@ -84,7 +84,7 @@ impl Session {
             sha1_hex(args.get(1)).into()
         };
         let now = context.now();
-        match context.door.scripts.get(&digest, now) {
+        match context.front.scripts.get(&digest, now) {
             Some(body) => call.body = body,
             None if by_digest => {
                 let find = scripts::about(&digest, Action::Get).into();
@@ -115,13 +115,13 @@ impl Session {
         args: Args<'_>,
     ) {
         let body = Bytes::copy_from_slice(args.get(2));
-        let digest = match context.door.scripts.compiles(&body) {
+        let digest = match context.front.scripts.compiles(&body) {
             Ok(digest) => digest,
             Err(why) => return self.replies.answer(|e| e.error(&why)),
         };
         let store = scripts::about(&digest, scripts::loaded(body.clone())).into();
         let now = context.now();
-        context.door.scripts.saw(digest.clone(), body, now);
+        context.front.scripts.saw(digest.clone(), body, now);
         let mut parts = PartsReply::new(PartsPurpose::Stored(digest));
         let mut asker = self.replies.asker(connection, context);
         let weight = parts.submit_all(&mut asker, vec![store]);
@@ -134,9 +134,9 @@ impl Session {
 /// # Errors
 /// It does not compile.
 pub(crate) fn bring(context: &mut RespContext, body: &Bytes) -> Result<(), String> {
-    let digest = context.door.scripts.compiles(body)?;
+    let digest = context.front.scripts.compiles(body)?;
     let now = context.now();
-    context.door.scripts.evaluated(digest, body.clone(), now);
+    context.front.scripts.evaluated(digest, body.clone(), now);
     Ok(())
 }
 
@@ -162,10 +162,11 @@ pub(crate) fn call_of(
 }
 
 /// The digest that a client wrote, in small letters.
-pub(crate) fn digest_of(text: &[u8]) -> scripts::Digest {
-    // No script has the empty digest. What has another length is none, and may be too long for a key.
+pub(crate) fn digest_of(text: &[u8]) -> scripts::ScriptDigest {
+    // No script has the empty digest. What has another length is none, and may be too long for a
+    // key.
     if text.len() != DIGEST_BYTES || !text.iter().all(u8::is_ascii_hexdigit) {
-        return scripts::Digest::default();
+        return scripts::ScriptDigest::default();
     }
     String::from_utf8_lossy(text).to_ascii_lowercase().into()
 }

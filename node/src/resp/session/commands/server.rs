@@ -33,7 +33,7 @@ impl Session {
             ServerCommand::ConfigGet(patterns) => {
                 let facts = self.client.facts(context, InfoNeeds::Nothing);
                 self.replies.answer(|e| {
-                    settings::encode(e, &facts, &context.door.common.settings, &patterns)
+                    settings::encode(e, &facts, &context.front.common.settings, &patterns)
                 });
             }
             ServerCommand::ConfigSet(pairs) => self.configure(context, &pairs),
@@ -42,21 +42,21 @@ impl Session {
                 self.ask(context, ThreadsReply::done(Question::ResetCounts));
             }
             ServerCommand::SlowlogGet(count) => {
-                let count = count.min(context.door.common.settings.slow_entries());
+                let count = count.min(context.front.common.settings.slow_entries());
                 self.ask(
                     context,
-                    ThreadsReply::slow(context.door.slow.newest(count), count),
+                    ThreadsReply::slow(context.front.slow.newest(count), count),
                 );
             }
             ServerCommand::SlowlogLen => self.ask(
                 context,
                 ThreadsReply::slow_length(
-                    context.door.slow.len(),
-                    context.door.common.settings.slow_entries(),
+                    context.front.slow.len(),
+                    context.front.common.settings.slow_entries(),
                 ),
             ),
             ServerCommand::SlowlogReset => {
-                context.door.slow.clear();
+                context.front.slow.clear();
                 self.ask(context, ThreadsReply::done(Question::ResetSlow));
             }
             ServerCommand::CommandCount => {
@@ -155,7 +155,7 @@ pub(crate) fn about_cluster(
     match asked {
         ClusterCommand::Topology(asked) => {
             let view = context.view().cloned();
-            let answers = &mut context.door.topology;
+            let answers = &mut context.front.topology;
             e.encoded(&answers.answer(view.as_ref(), me, asked, protocol));
         }
         ClusterCommand::Info => e.text(&cluster::info(context.view(), me, context.is_led())),

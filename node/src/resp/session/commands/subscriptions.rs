@@ -8,10 +8,10 @@ use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::pubsub::hub::{NAME_WORK, compare, count_receivers};
 use crate::resp::pubsub::{ChannelKind, NAME_BYTES_MAX, Push, confirm};
 use crate::resp::session::client::SessionClient;
-use crate::resp::session::held::{HeldCause, Progress};
+use crate::resp::session::held::{HeldCause, SliceProgress};
 use crate::resp::session::pending::receivers::ReceiversReply;
 use crate::resp::session::replies::Replies;
-use crate::resp::session::subscriptions::Subscriptions;
+use crate::resp::session::subscriptions::ClientSubscriptions;
 use crate::resp::session::{COMPARE_AT_ONCE, Connection, Session};
 use bytes::{Bytes, BytesMut};
 use doyen_engine::command::ErrorText;
@@ -34,7 +34,7 @@ struct SubscriptionCommand<'a> {
     args: Args<'a>,
     client: &'a SessionClient,
     replies: &'a mut Replies,
-    subscriptions: &'a mut Subscriptions,
+    subscriptions: &'a mut ClientSubscriptions,
 }
 
 impl SubscriptionCommand<'_> {
@@ -45,7 +45,7 @@ impl SubscriptionCommand<'_> {
 
     /// Replies that come between messages. A client that wants no replies gets them all the same.
     fn queue_confirmations(&mut self, bytes: BytesMut) {
-        let push = Push::new(bytes, self.context.door.hub.held());
+        let push = Push::new(bytes, self.context.front.hub.held());
         // The next message, or the next look at all clients, finds out if too much waits.
         self.subscriptions.state();
         self.replies.queue_push(push);
@@ -77,7 +77,7 @@ impl SubscriptionCommand<'_> {
     /// `SUBSCRIBE`, `PSUBSCRIBE` or `SSUBSCRIBE`.
     fn subscribe(&mut self, (kind, hold): (ChannelKind, HeldCause)) {
         let at = match hold {
-            HeldCause::Slice(Progress::Names(at)) => at,
+            HeldCause::Slice(SliceProgress::Names(at)) => at,
             _ => 1,
         };
         if at == 1 {
@@ -104,16 +104,16 @@ impl SubscriptionCommand<'_> {
                 return;
             }
         }
-        let common = self.context.door.common.clone();
+        let common = self.context.front.common.clone();
         // This connection may have been reset while it had many subscriptions.
         let mut work = SLICE_NAMES;
         if !self
             .context
-            .door
+            .front
             .hub
             .finish_leaving(common.board(), &mut work)
         {
-            return self.hold(HeldCause::Slice(Progress::Names(at)));
+            return self.hold(HeldCause::Slice(SliceProgress::Names(at)));
         }
         let from = self.context.next_published();
         let mut end = self.args.len().min(at + SLICE_NAMES);
@@ -124,12 +124,12 @@ impl SubscriptionCommand<'_> {
         let subscribing = self.subscriptions.state();
         for name in (at..end).map(|at| self.args.get(at)) {
             if !subscribing.names[kind.at()].contains(name) {
-                if !self.context.door.hub.has_room(name.len()) {
+                if !self.context.front.hub.has_room(name.len()) {
                     is_full = true;
                     break;
                 }
                 let client = (id, self.connection);
-                let hub = &mut self.context.door.hub;
+                let hub = &mut self.context.front.hub;
                 let name = hub.subscribe(common.board(), (kind, name), client, from);
                 subscribing.names[kind.at()].insert(name);
             }
@@ -147,20 +147,20 @@ impl SubscriptionCommand<'_> {
         }
         self.queue_confirmations(bytes);
         if end < self.args.len() {
-            self.hold(HeldCause::Slice(Progress::Names(end)));
+            self.hold(HeldCause::Slice(SliceProgress::Names(end)));
         }
     }
 
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE` or `SUNSUBSCRIBE`.
     fn unsubscribe(&mut self, (kind, hold): (ChannelKind, HeldCause)) {
         let progress = match hold {
-            HeldCause::Slice(Progress::Names(at)) => Some(at),
+            HeldCause::Slice(SliceProgress::Names(at)) => Some(at),
             _ => None,
         };
         if progress.is_none() && !self.replies.is_settled() {
             return self.hold(HeldCause::Answers);
         }
-        let common = self.context.door.common.clone();
+        let common = self.context.front.common.clone();
         let (id, protocol) = (self.client.id, self.replies.protocol);
         let mut bytes = BytesMut::new();
         let mut encoder = Encoder::new(&mut bytes, protocol);
@@ -168,7 +168,7 @@ impl SubscriptionCommand<'_> {
         let before = subscribing.is_subscriber();
         let at = progress.unwrap_or(1);
         let end = self.args.len().min(at + SLICE_NAMES);
-        let hub = &mut self.context.door.hub;
+        let hub = &mut self.context.front.hub;
         let next = if self.args.len() > 1 {
             for name in (at..end).map(|at| self.args.get(at)) {
                 if let Some(name) = subscribing.names[kind.at()].take(name) {
@@ -193,11 +193,11 @@ impl SubscriptionCommand<'_> {
             (!subscribing.names[kind.at()].is_empty()).then_some(at)
         };
         if before && !subscribing.is_subscriber() {
-            self.context.door.hub.left(self.context.now(), id);
+            self.context.front.hub.left(self.context.now(), id);
         }
         self.queue_confirmations(bytes);
         if let Some(at) = next {
-            self.hold(HeldCause::Slice(Progress::Names(at)));
+            self.hold(HeldCause::Slice(SliceProgress::Names(at)));
         }
     }
 
@@ -205,7 +205,7 @@ impl SubscriptionCommand<'_> {
     fn publish(&mut self, (sharded, hold): (bool, HeldCause)) {
         let (channel, message) = (self.args.get(1), self.args.get(2));
         let progress = match hold {
-            HeldCause::Slice(Progress::Counting(upto)) => Some(upto),
+            HeldCause::Slice(SliceProgress::Counting(upto)) => Some(upto),
             _ => None,
         };
         if progress.is_none() {
@@ -223,13 +223,13 @@ impl SubscriptionCommand<'_> {
         let counted = {
             let names = self
                 .client
-                .names(self.context, self.context.door.common.board());
+                .names(self.context, self.context.front.common.board());
             let mut work = COMPARE_AT_ONCE;
             count_receivers(&names, (channel, sharded), progress, &mut work)
         };
         let count = match counted {
             Ok(count) => count as u64,
-            Err(upto) => return self.hold(HeldCause::Slice(Progress::Counting(upto))),
+            Err(upto) => return self.hold(HeldCause::Slice(SliceProgress::Counting(upto))),
         };
         self.context.publish(of(channel, message, sharded));
         let reply = Some(self.replies.next());
@@ -264,7 +264,7 @@ impl SubscriptionCommand<'_> {
         }
         let others = self.subscriptions.take_counted();
         let others = others.counts;
-        let common = self.context.door.common.clone();
+        let common = self.context.front.common.clone();
         let own = self.client.names(self.context, common.board());
         let count = |at: usize, name: &[u8]| {
             let others = others.get(at).copied().unwrap_or_default();
@@ -294,7 +294,7 @@ impl SubscriptionCommand<'_> {
         let Ok(others) = self.names_elsewhere() else {
             return self.replies.answer(|e| e.error(TOO_MANY_NAMES));
         };
-        let common = self.context.door.common.clone();
+        let common = self.context.front.common.clone();
         let own = self.client.names(self.context, common.board());
         let here = |name: &&Bytes| own.subscribers(ChannelKind::Pattern, name) > 0;
         let both = others.iter().filter(here).count();
@@ -307,7 +307,7 @@ impl SubscriptionCommand<'_> {
     /// `PUBSUB CHANNELS` or `PUBSUB SHARDCHANNELS`.
     fn list_channels(&mut self, (kind, pattern): (ChannelKind, &Option<Bytes>), hold: HeldCause) {
         let (mut after, mut found) = match hold {
-            HeldCause::Slice(Progress::Listing(after, found)) => (after, found),
+            HeldCause::Slice(SliceProgress::Listing(after, found)) => (after, found),
             HeldCause::No if self.asks_names(kind, pattern.as_ref()) => return,
             _ => match self.names_elsewhere() {
                 Ok(mut found) => {
@@ -325,7 +325,7 @@ impl SubscriptionCommand<'_> {
         let whole = {
             let names = self
                 .client
-                .names(self.context, self.context.door.common.board());
+                .names(self.context, self.context.front.common.board());
             names.walk(kind, before.as_ref(), |name, _| {
                 let (matches, cost) = match pattern {
                     Some(pattern) => compare(pattern, name),
@@ -343,7 +343,7 @@ impl SubscriptionCommand<'_> {
             })
         };
         if !whole {
-            return self.hold(HeldCause::Slice(Progress::Listing(after, found)));
+            return self.hold(HeldCause::Slice(SliceProgress::Listing(after, found)));
         }
         self.replies.answer(|e| {
             e.array(found.len());
@@ -414,7 +414,7 @@ pub(crate) fn receivers_here(
     context: &RespContext,
     message: &Publication,
 ) -> u64 {
-    let names = client.names(context, context.door.common.board());
+    let names = client.names(context, context.front.common.board());
     let channel = (&*message.channel, message.sharded);
     let counted = count_receivers(&names, channel, None, &mut COMPARE_AT_ONCE.clone());
     counted.unwrap_or_else(|(_, count)| count) as u64

@@ -11,16 +11,16 @@
 //!   WATCH ────────────────────────────────────────────> PartsReply ── the last outcome ─> Watching
 //! ```
 //!
-//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first, as
-//! `EVALSHA` does.
+//! If `EXEC` runs scripts by digests that this node does not know, it looks their texts up first,
+//! as `EVALSHA` does.
 
 use super::keys::OTHER_DATABASE;
 use super::scripts::{NO_SCRIPT, bring, call_of, digest_of};
 use super::subscriptions::{asked_receivers, publication, receivers_here};
 use crate::resp::acl::compiled::Compiled;
 use crate::resp::command::{
-    self, ClientCommand, ConnectionCommand, PubSubCommand, Request, ScriptCommand, ServerCommand,
-    table,
+    self, ClientCommand, ConnectionCommand, PubSubCommand, RespRequest, ScriptCommand,
+    ServerCommand, table,
 };
 use crate::resp::counts;
 use crate::resp::encode::Protocol;
@@ -28,14 +28,15 @@ use crate::resp::frame::Args;
 use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX};
 use crate::resp::session::client::SessionClient;
 use crate::resp::session::pending::parts::{ClientBefore, CommandAnswer, PartsPurpose, PartsReply};
-use crate::resp::session::pending::{Asker, PendingReply};
+use crate::resp::session::pending::{PendingReply, ReplyAsker};
 use crate::resp::session::{Connection, Session};
 use crate::resp::{RespContext, cluster, databases, scripts};
 use bytes::Bytes;
 use doyen_engine::Publication;
 use doyen_engine::command::{self as data, ErrorText, Join, Shape};
 use doyen_engine::op::{
-    Action, Failure, Operation, Outcome, Step, TRANSACTION_STEPS_MAX, Transaction, Watched,
+    Action, Failure, Operation, OperationBatch, OperationStep, Outcome, TRANSACTION_STEPS_MAX,
+    Watched,
 };
 use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use doyen_scripts::sha1_hex;
@@ -93,12 +94,12 @@ impl Transacting {
     fn push(
         &mut self,
         (client, charges): (&SessionClient, &mut Charges),
-        (spec, args): (&table::Spec, Args<'_>),
-        parsed: command::Parsed,
+        (spec, args): (&table::RespSpec, Args<'_>),
+        parsed: command::ParsedCommand,
         rights: (Bytes, bool),
     ) -> Result<(), ErrorText> {
         let parsed = match parsed {
-            Ok(Request::Data(data::Request::One { action, .. }))
+            Ok(RespRequest::Data(data::ParsedRequest::One { action, .. }))
                 if client.leaves_database(&action) =>
             {
                 Err(OTHER_DATABASE.into())
@@ -159,7 +160,7 @@ impl CommandQueue {
     /// The text of the script that is this step.
     fn bring(&mut self, at: usize, body: &Bytes) {
         self.digests.remove(&at);
-        if let Some(Step::Script(call)) = self.steps.get_mut(at) {
+        if let Some(OperationStep::Script(call)) = self.steps.get_mut(at) {
             call.body = body.clone();
         }
     }
@@ -168,24 +169,24 @@ impl CommandQueue {
     fn queued(
         &mut self,
         client: &SessionClient,
-        (spec, args): (&table::Spec, Args<'_>),
-        parsed: command::Parsed,
+        (spec, args): (&table::RespSpec, Args<'_>),
+        parsed: command::ParsedCommand,
         (grants, resp3): (Bytes, bool),
     ) -> Result<QueuedCommand, ErrorText> {
         // The arguments are copied: a slice of them would hold all of the input around it.
         Ok(match parsed {
-            Ok(Request::Data(data::Request::One { key, action, shape })) => {
-                self.steps.push(Step::Key {
+            Ok(RespRequest::Data(data::ParsedRequest::One { key, action, shape })) => {
+                self.steps.push(OperationStep::Key {
                     map: self.map,
                     key: Bytes::copy_from_slice(&key),
                     action: client.touching(action).detached(),
                 });
                 QueuedCommand::One(shape)
             }
-            Ok(Request::Data(data::Request::Many(many))) => {
+            Ok(RespRequest::Data(data::ParsedRequest::Many(many))) => {
                 let before = self.steps.len();
                 for at in (1..args.len()).step_by(many.step()) {
-                    self.steps.push(Step::Key {
+                    self.steps.push(OperationStep::Key {
                         map: self.map,
                         key: Bytes::copy_from_slice(args.get(at)),
                         action: client.touching(many.action(&args, at)).detached(),
@@ -193,7 +194,7 @@ impl CommandQueue {
                 }
                 QueuedCommand::Many(many.join(), self.steps.len() - before)
             }
-            Ok(Request::Script(ScriptCommand::Run {
+            Ok(RespRequest::Script(ScriptCommand::Run {
                 by_digest,
                 keys,
                 read_only,
@@ -205,17 +206,17 @@ impl CommandQueue {
                     let digest = digest_of(args.get(1));
                     self.digests.insert(self.steps.len(), digest);
                 }
-                self.steps.push(Step::Script(Box::new(call)));
+                self.steps.push(OperationStep::Script(Box::new(call)));
                 QueuedCommand::One(Shape::Encoded)
             }
-            Ok(Request::PubSub(PubSubCommand::Publish { sharded })) => {
+            Ok(RespRequest::PubSub(PubSubCommand::Publish { sharded })) => {
                 match publication(args, sharded) {
                     Ok(message) => QueuedCommand::Publish(message),
                     Err(why) => QueuedCommand::Wrong(why),
                 }
             }
             Ok(request) if is_queued(&request) => {
-                if let Request::Connection(ConnectionCommand::Select(index)) = request
+                if let RespRequest::Connection(ConnectionCommand::Select(index)) = request
                     && let Some(map) = databases::map(index).filter(|_| !client.cluster_port)
                 {
                     self.map = map;
@@ -236,7 +237,7 @@ impl CommandQueue {
     /// Answers the scripts at once that have no text, or whose text does not compile.
     fn check_scripts(&mut self, context: &mut RespContext) {
         let mut checked = BTreeMap::new();
-        let work_most = context.door.scripts.work() + scripts::COMPILE_WORK_MAX;
+        let work_most = context.front.scripts.work() + scripts::COMPILE_WORK_MAX;
         let mut steps = std::mem::take(&mut self.steps).into_iter().enumerate();
         for queued in &mut self.commands {
             let count = match queued {
@@ -246,22 +247,24 @@ impl CommandQueue {
             };
             for (at, step) in steps.by_ref().take(count) {
                 let wrong = match &step {
-                    Step::Script(_) if self.digests.contains_key(&at) => Some(NO_SCRIPT.to_owned()),
-                    Step::Script(call) => {
+                    OperationStep::Script(_) if self.digests.contains_key(&at) => {
+                        Some(NO_SCRIPT.to_owned())
+                    }
+                    OperationStep::Script(call) => {
                         let known = checked.entry(call.body.clone()).or_insert_with(|| {
                             let digest = sha1_hex(&call.body);
                             let now = context.now();
-                            if context.door.scripts.get(&digest, now).is_some() {
+                            if context.front.scripts.get(&digest, now).is_some() {
                                 return None;
                             }
-                            if context.door.scripts.work() > work_most {
+                            if context.front.scripts.work() > work_most {
                                 return Some(TOO_MUCH_TEXT.to_owned());
                             }
                             bring(context, &call.body).err()
                         });
                         known.clone()
                     }
-                    Step::Key { .. } => None,
+                    OperationStep::Key { .. } => None,
                 };
                 match wrong {
                     Some(why) => *queued = QueuedCommand::Wrong(why.into()),
@@ -283,9 +286,9 @@ pub(crate) struct WatchedKeys {
 #[derive(Debug)]
 pub(crate) struct CommandQueue {
     commands: Vec<QueuedCommand>,
-    steps: Vec<Step>,
+    steps: Vec<OperationStep>,
     /// The digests of the steps that are scripts and have no text yet.
-    digests: BTreeMap<usize, scripts::Digest>,
+    digests: BTreeMap<usize, scripts::ScriptDigest>,
     /// A command was refused, so that `EXEC` executes none.
     refused: bool,
     /// The database that later commands use.
@@ -303,12 +306,12 @@ pub(crate) struct Prepared {
     queue: CommandQueue,
     watching: WatchedKeys,
     /// The digests of the texts that were looked up, in that order.
-    missing: Vec<scripts::Digest>,
+    missing: Vec<scripts::ScriptDigest>,
 }
 
 impl Prepared {
     /// The digests of the texts that were looked up, in that order.
-    pub(crate) fn missing(&self) -> &[scripts::Digest] {
+    pub(crate) fn missing(&self) -> &[scripts::ScriptDigest] {
         &self.missing
     }
 }
@@ -321,7 +324,7 @@ enum QueuedCommand {
     /// This many steps, answered together.
     Many(Join, usize),
     /// A command that touches no key, by its place in the table.
-    Other(Request, u16),
+    Other(RespRequest, u16),
     /// A message, which leaves once the transaction is executed.
     Publish(Publication),
     /// Its options are wrong.
@@ -333,19 +336,19 @@ fn is_exec(args: Args<'_>) -> bool {
 }
 
 /// Whether a command that touches no key may be in a transaction: it is answered at once.
-const fn is_queued(request: &Request) -> bool {
+const fn is_queued(request: &RespRequest) -> bool {
     matches!(
         request,
-        Request::Wait
-            | Request::Constant(_)
-            | Request::Server(ServerCommand::Time)
-            | Request::Connection(
+        RespRequest::Wait
+            | RespRequest::Constant(_)
+            | RespRequest::Server(ServerCommand::Time)
+            | RespRequest::Connection(
                 ConnectionCommand::Ping(_)
                     | ConnectionCommand::Echo(_)
                     | ConnectionCommand::Select(_)
                     | ConnectionCommand::Unwatch
             )
-            | Request::Client(
+            | RespRequest::Client(
                 ClientCommand::Id
                     | ClientCommand::GetName
                     | ClientCommand::SetName(_)
@@ -390,13 +393,13 @@ impl Session {
                 Ok(()) => {
                     let parsed = command::parse(spec, &args, context.unix_ms());
                     let admitted = match &parsed {
-                        Ok(Request::Script(ScriptCommand::Run { keys, .. })) => {
+                        Ok(RespRequest::Script(ScriptCommand::Run { keys, .. })) => {
                             self.client.admits_keys(context, args, *keys)
                         }
                         _ => Ok(()),
                     };
                     let grants = match &parsed {
-                        Ok(Request::Script(_)) => self.client.grants(context, self.queue()),
+                        Ok(RespRequest::Script(_)) => self.client.grants(context, self.queue()),
                         _ => Bytes::new(),
                     };
                     let resp3 = self.replies.protocol == Protocol::Resp3;
@@ -469,7 +472,7 @@ impl Session {
         }
         let now = context.now();
         for (at, digest) in queue.digests.clone() {
-            if let Some(body) = context.door.scripts.get(&digest, now) {
+            if let Some(body) = context.front.scripts.get(&digest, now) {
                 queue.bring(at, &body);
             }
         }
@@ -482,7 +485,7 @@ impl Session {
         let mut asker = self.replies.asker(connection, context);
         if !prepared.missing.is_empty() {
             let weight = prepared.queue.bytes;
-            let find = |digest: &scripts::Digest| scripts::about(digest, Action::Get);
+            let find = |digest: &scripts::ScriptDigest| scripts::about(digest, Action::Get);
             let finds: Vec<_> = prepared.missing.iter().map(find).collect();
             let mut parts = PartsReply::new(PartsPurpose::Prepare(Box::new(prepared)));
             for find in finds {
@@ -503,7 +506,7 @@ impl Session {
     /// The texts of a transaction's scripts were looked up: it is executed.
     pub(crate) fn execute_found(
         &mut self,
-        asker: &mut Asker<'_>,
+        asker: &mut ReplyAsker<'_>,
         (mut prepared, found): (Prepared, Vec<Outcome>),
     ) {
         let now = asker.context.now();
@@ -518,7 +521,7 @@ impl Session {
                     queue.bring(at, &body);
                 }
             }
-            asker.context.door.scripts.found(digest.clone(), body, now);
+            asker.context.front.scripts.found(digest.clone(), body, now);
         }
         let exec = self.replies.command_of(asker.slot);
         let command = std::mem::replace(&mut self.replies.command, exec);
@@ -532,7 +535,7 @@ impl Session {
     /// elsewhere.
     fn execute_prepared(
         &mut self,
-        asker: &mut Asker<'_>,
+        asker: &mut ReplyAsker<'_>,
         prepared: Prepared,
     ) -> (PartsReply, usize, usize) {
         let Prepared {
@@ -544,7 +547,7 @@ impl Session {
         if !watching.keys.is_empty() && queue.steps.is_empty() {
             // Whether a watched key has changed must be asked all the same.
             let Watched { map, key, .. } = watching.keys[0].clone();
-            queue.steps.push(Step::Key {
+            queue.steps.push(OperationStep::Key {
                 map,
                 key,
                 action: Action::Exists,
@@ -568,12 +571,12 @@ impl Session {
         } else {
             reply.messages = messages;
         }
-        let mut steps: Vec<Option<Step>> = queue.steps.into_iter().map(Some).collect();
+        let mut steps: Vec<Option<OperationStep>> = queue.steps.into_iter().map(Some).collect();
         let mut weight = reply.messages.iter().map(Publication::bytes).sum();
         let mut expected = 0;
         let mut watched = Some(watching.keys);
         for places in parts {
-            let transaction = Transaction {
+            let transaction = OperationBatch {
                 keyspace: self.client.keyspace,
                 watched: watched.take().unwrap_or_default(),
                 steps: places
@@ -681,11 +684,14 @@ impl Session {
 fn parts_of(
     context: &RespContext,
     client: &SessionClient,
-    steps: &[Step],
+    steps: &[OperationStep],
     watched: &[Watched],
 ) -> Result<Vec<Vec<usize>>, ErrorText> {
     if client.cluster_port {
-        let keys = steps.iter().flat_map(Step::keys).map(|(_, key)| key);
+        let keys = steps
+            .iter()
+            .flat_map(OperationStep::keys)
+            .map(|(_, key)| key);
         let keys = keys.chain(watched.iter().map(|watched| &watched.key));
         cluster::here(context, keys.map(|key| &**key))?;
     }
@@ -733,7 +739,7 @@ fn parts_of(
     if !watched.is_empty() && (parts.len() > 1 || watched.iter().any(crossed)) {
         return Err(CROSS_WATCHED.into());
     }
-    if parts.len() > 1 && context.door.strict_transactions {
+    if parts.len() > 1 && context.front.strict_transactions {
         return Err(Shape::Plain.failure(Failure::CrossPartition).into());
     }
     if parts.iter().any(|part| part.len() > TRANSACTION_STEPS_MAX) {

@@ -13,12 +13,12 @@
 //!     └─ the newest table <─┘
 //! ```
 
-use crate::audit::Outcome;
+use crate::audit::AuditOutcome;
 use crate::control::Errand;
 use crate::hex::hex;
 use crate::resp::acl::compiled::{Compiled, Denied, Home};
 use crate::resp::acl::file;
-use crate::resp::acl::log::{AclRefusal, Reason, Within};
+use crate::resp::acl::log::{AclRefusal, DenialReason, Within};
 use crate::resp::acl::operator;
 use crate::resp::acl::password::Hashing;
 use crate::resp::acl::rules::{Selector, User};
@@ -33,7 +33,7 @@ use crate::resp::{RespContext, describe, info, monitor};
 use bytes::Bytes;
 use doyen_engine::command::{Arguments, CATEGORIES, ErrorText, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
-use doyen_placement::access::{Access, AccessChange, AccessUser, UserChange};
+use doyen_placement::access::{AccessChange, AccessSettings, AccessUser, UserChange};
 use doyen_placement::level::ANNEX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Session {
         password: &[u8],
         command: &[u8],
     ) -> bool {
-        let found = context.door.users.borrow_mut().find(user);
+        let found = context.front.users.borrow_mut().find(user);
         if let Some(found) = found.as_ref()
             && found.user().admits(password)
         {
@@ -94,17 +94,23 @@ impl Session {
         }
         let now = context.now();
         let from = self.client.peer.ip();
-        context.door.counters.auth_failures += 1;
-        let due = context.door.common.guesses().failed(now, from);
+        context.front.counters.auth_failures += 1;
+        let due = context.front.common.throttle().failed(now, from);
         if let Some(others) = due {
             let why = not_admitted(found.as_deref());
             tracing::warn!("a RESP client at {from} was not logged in: {why}{others}");
         }
-        self.log_refusal(context, Reason::Auth, command, user);
+        self.log_refusal(context, DenialReason::Auth, command, user);
         false
     }
 
-    fn log_refusal(&self, context: &mut RespContext, reason: Reason, object: &[u8], user: &[u8]) {
+    fn log_refusal(
+        &self,
+        context: &mut RespContext,
+        reason: DenialReason,
+        object: &[u8],
+        user: &[u8],
+    ) {
         let refusal = AclRefusal {
             reason,
             within: if self.queue().is_some() {
@@ -116,7 +122,7 @@ impl Session {
             user,
             client: self.line(context.now(), context.now(), 0),
         };
-        let common = &context.door.common;
+        let common = &context.front.common;
         let most = common.settings.acl_entries();
         common.acl_log().add(context.unix_ms(), refusal, most);
     }
@@ -126,7 +132,7 @@ impl Session {
     pub(crate) fn may_run(
         &self,
         context: &mut RespContext,
-        spec: &table::Spec,
+        spec: &table::RespSpec,
         args: &dyn Arguments,
     ) -> Result<(), ErrorText> {
         if self.client.free || self.errands.is_made() {
@@ -143,7 +149,7 @@ impl Session {
     fn deny(
         &self,
         context: &mut RespContext,
-        spec: &table::Spec,
+        spec: &table::RespSpec,
         args: &dyn Arguments,
         why: Denied,
     ) -> ErrorText {
@@ -153,14 +159,14 @@ impl Session {
         };
         self.log_refusal(context, why.into(), object, self.client.user.name());
         if [SET_USER, DELETE_USER].contains(&spec.name) {
-            let refused = Outcome::Refused("the user's rules do not allow it".to_owned());
+            let refused = AuditOutcome::Refused("the user's rules do not allow it".to_owned());
             self.client.audit(
                 context,
                 &spec.name.to_uppercase().replace('|', " "),
                 refused,
             );
         }
-        context.door.count_denied(why.into());
+        context.front.count_denied(why.into());
         format!("NOPERM {}", refusal(&self.client.user, spec, why, None)).into()
     }
 
@@ -171,7 +177,7 @@ impl Session {
                 self.replies.answer(|e| e.bulk(user.name()));
             }
             Acl::Users => {
-                let users = context.door.users.borrow();
+                let users = context.front.users.borrow();
                 let names = users.names();
                 self.replies.answer(|e| {
                     e.array(names.len());
@@ -179,7 +185,7 @@ impl Session {
                 });
             }
             Acl::List => {
-                let users = context.door.users.borrow();
+                let users = context.front.users.borrow();
                 let names = users.names();
                 self.replies.answer(|e| {
                     e.array(names.len());
@@ -189,7 +195,7 @@ impl Session {
                 });
             }
             Acl::GetUser(name) => {
-                let found = context.door.users.borrow_mut().find(&name);
+                let found = context.front.users.borrow_mut().find(&name);
                 self.replies.answer(|e| match found {
                     Some(user) => encode_user(e, user.user()),
                     None => e.nil(),
@@ -214,12 +220,12 @@ impl Session {
                     .answer(|e| e.bulk(&hex(&random).as_bytes()[..digits]));
             }
             Acl::Log(count) => {
-                let log = context.door.common.acl_log();
+                let log = context.front.common.acl_log();
                 let unix_ms = context.unix_ms();
                 self.replies.answer(|e| log.encode(e, unix_ms, count));
             }
             Acl::ResetLog => {
-                context.door.common.acl_log().clear();
+                context.front.common.acl_log().clear();
                 self.replies.answer(|e| e.simple("OK"));
             }
             Acl::DryRun { user, args } => {
@@ -237,7 +243,7 @@ impl Session {
                 let what = format!("ACL DELUSER {}", shown.collect::<Vec<_>>().join(" "));
                 self.change_users(context, &what, |context| remove_users(context, &names));
             }
-            Acl::Load | Acl::Save if context.door.common.users_file().is_none() => {
+            Acl::Load | Acl::Save if context.front.common.users_file().is_none() => {
                 self.replies.answer(|e| e.error(NO_FILE));
             }
             Acl::Load => self.run_blocking(context, |common| {
@@ -281,7 +287,7 @@ impl Session {
                     }
                     ErrandStep::Answered(AdminReply::Refused(why) | AdminReply::Outdated(why)) => {
                         self.client
-                            .audit(context, what, Outcome::Failed(why.clone()));
+                            .audit(context, what, AuditOutcome::Failed(why.clone()));
                         return self.replies.answer(|e| e.error(&format!("ERR {why}")));
                     }
                 };
@@ -302,7 +308,7 @@ impl Session {
             Ok(wanted) => wanted,
             Err(why) => {
                 // The text may repeat a password.
-                let outcome = Outcome::Failed("the command is wrong".to_owned());
+                let outcome = AuditOutcome::Failed("the command is wrong".to_owned());
                 self.client.audit(context, what, outcome);
                 return self.replies.answer(|e| e.error(&why));
             }
@@ -310,7 +316,7 @@ impl Session {
         if changes.is_empty() {
             return self.changed(context, what, reply, ends);
         }
-        if context.door.common.users_file().is_some() {
+        if context.front.common.users_file().is_some() {
             return self.change_file(context, what, &changes, reply);
         }
         if context.view().is_none() {
@@ -330,9 +336,9 @@ impl Session {
     }
 
     fn changed(&mut self, context: &mut RespContext, what: &str, reply: ErrandReply, ends: bool) {
-        self.client.audit(context, what, Outcome::Done);
-        let of_file = context.door.common.users_file().is_some();
-        operator::warn_without_administrator(context.door.users.borrow().access(), of_file);
+        self.client.audit(context, what, AuditOutcome::Done);
+        let of_file = context.front.common.users_file().is_some();
+        operator::warn_without_administrator(context.front.users.borrow().access(), of_file);
         self.replies.answer(|e| match reply {
             ErrandReply::Ok => e.simple("OK"),
             ErrandReply::Removed(count) => e.integer(count),
@@ -348,7 +354,7 @@ impl Session {
         changes: &[UserChange],
         reply: ErrandReply,
     ) {
-        let Some(present) = context.door.common.users() else {
+        let Some(present) = context.front.common.users() else {
             return;
         };
         let mut users = (*present).clone().users;
@@ -360,13 +366,13 @@ impl Session {
             }));
         }
         users.sort_unstable();
-        let next = Access::of_users(users);
+        let next = AccessSettings::of_users(users);
         if let Err(why) = next.validate() {
             self.client
-                .audit(context, what, Outcome::Failed(why.to_string()));
+                .audit(context, what, AuditOutcome::Failed(why.to_string()));
             return self.replies.answer(|e| e.error(&format!("ERR {why}")));
         }
-        context.door.common.set_users(next);
+        context.front.common.set_users(next);
         let ends = !self.take_users(context);
         self.changed(context, what, reply, ends);
     }
@@ -374,11 +380,11 @@ impl Session {
     /// The users of the file have changed: all threads use them. False: this client's user is gone.
     fn take_users(&mut self, context: &mut RespContext) -> bool {
         context.tell_users();
-        let Some(users) = context.door.common.users() else {
+        let Some(users) = context.front.common.users() else {
             return true;
         };
-        context.door.use_users(&users);
-        self.use_users(context.door.users.get_mut())
+        context.front.use_users(&users);
+        self.use_users(context.front.users.get_mut())
     }
 
     /// `CONFIG SET`. Which messages about keys there are is the table's, for all members, so that
@@ -386,7 +392,7 @@ impl Session {
     pub(crate) fn configure(&mut self, context: &mut RespContext, pairs: &[(String, Bytes)]) {
         let change = self.errands.take();
         let facts = self.client.facts(context, info::InfoNeeds::Nothing);
-        let wanted = match context.door.common.settings.check(&facts, pairs) {
+        let wanted = match context.front.common.settings.check(&facts, pairs) {
             Ok(wanted) => wanted,
             Err(why) => return self.replies.answer(|e| e.error(&why)),
         };
@@ -413,7 +419,7 @@ impl Session {
                     AdminReply::Refused(why) | AdminReply::Outdated(why),
                 )) => {
                     self.client
-                        .audit(context, &what, Outcome::Failed(why.clone()));
+                        .audit(context, &what, AuditOutcome::Failed(why.clone()));
                     self.closing |= ends;
                     return self.replies.answer(|e| e.error(&format!("ERR {why}")));
                 }
@@ -427,9 +433,9 @@ impl Session {
                 });
                 return;
             }
-            self.client.audit(context, &what, Outcome::Done);
+            self.client.audit(context, &what, AuditOutcome::Done);
         }
-        context.door.common.settings.set(wanted, of_table);
+        context.front.common.settings.set(wanted, of_table);
         self.replies.answer(|e| e.simple("OK"));
         self.closing |= ends;
     }
@@ -438,7 +444,7 @@ impl Session {
     fn run_blocking(
         &mut self,
         context: &mut RespContext,
-        make: impl FnOnce(&Common) -> Option<Work>,
+        make: impl FnOnce(&Common) -> Option<DiskWork>,
     ) {
         if let Some(change) = self.errands.take() {
             let ends = !self.take_users(context) || change.ends;
@@ -459,7 +465,7 @@ impl Session {
             self.closing |= ends;
             return;
         }
-        let common = context.door.common.clone();
+        let common = context.front.common.clone();
         let Some(work) = make(&common) else {
             return self.replies.answer(|e| e.error(NO_FILE));
         };
@@ -480,7 +486,7 @@ fn dry_run(
     (user, args): (&[u8], &[Bytes]),
 ) {
     let shown = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
-    let Some(found) = context.door.users.borrow_mut().find(user) else {
+    let Some(found) = context.front.users.borrow_mut().find(user) else {
         return e.error(&format!("ERR User '{}' not found", shown(user)));
     };
     let words: &dyn Arguments = &args;
@@ -516,8 +522,8 @@ fn set_rules(
     name: &[u8],
     rules: &[Bytes],
 ) -> Result<(Vec<UserChange>, ErrandReply), String> {
-    let users = context.door.users.borrow();
-    let hashing = match context.door.common.users_file() {
+    let users = context.front.users.borrow();
+    let hashing = match context.front.common.users_file() {
         Some(_) => Hashing::Redis,
         None => Hashing::Salted,
     };
@@ -532,7 +538,7 @@ fn remove_users(
     context: &RespContext,
     names: &[Bytes],
 ) -> Result<(Vec<UserChange>, ErrandReply), String> {
-    let users = context.door.users.borrow();
+    let users = context.front.users.borrow();
     let names: BTreeSet<&Bytes> = names.iter().collect();
     let changes = names
         .into_iter()
@@ -556,10 +562,10 @@ impl RespContext {
                 user: &refused.user,
                 client: String::new(),
             };
-            let common = &self.door.common;
+            let common = &self.front.common;
             let most = common.settings.acl_entries();
             common.acl_log().add(self.unix_ms(), refusal, most);
-            self.door.count_denied(reason);
+            self.front.count_denied(reason);
         }
     }
 }
@@ -581,12 +587,12 @@ fn not_admitted(user: Option<&Compiled>) -> String {
 }
 
 /// Work for a disk.
-type Work = Box<dyn FnOnce(&Common) -> Result<(), String> + Send>;
+type DiskWork = Box<dyn FnOnce(&Common) -> Result<(), String> + Send>;
 
 /// Redis's text for what a user lacks. With the arguments, it names the key or channel.
 fn refusal(
     user: &Compiled,
-    spec: &table::Spec,
+    spec: &table::RespSpec,
     why: Denied,
     args: Option<&dyn Arguments>,
 ) -> String {

@@ -4,12 +4,13 @@
 //! submitted, and the connection takes nothing more until then.
 
 use super::{
-    Arrived, ArrivedOutcome, Asker, Hold, Outstanding, PendingReply, SessionEffect, encode_failure,
+    Arrived, ArrivedOutcome, Hold, Outstanding, PendingReply, ReplyAsker, SessionEffect,
+    encode_failure,
 };
 use crate::resp::budget::BudgetRoom;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
-use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX, Weight};
+use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX, ReplyWeight};
 use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX, SLICE_KEYS};
 use doyen_engine::command::{Join, Many, Shape};
 use doyen_engine::op::{Failure, Operation, Outcome};
@@ -132,8 +133,8 @@ impl PendingReply for KeysReply {
     fn ask_further(
         &mut self,
         args: Args<'_>,
-        asker: &mut Asker<'_>,
-        (charges, weight): (&mut Charges, &mut Weight),
+        asker: &mut ReplyAsker<'_>,
+        (charges, weight): (&mut Charges, &mut ReplyWeight),
     ) -> bool {
         let (mut keys, mut bytes) = (0, 0);
         self.hold = Hold::No;

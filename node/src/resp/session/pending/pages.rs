@@ -7,7 +7,9 @@
 //!         └── the pages are lost, and no later command was taken
 //! ```
 
-use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use super::{
+    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
+};
 use crate::resp::RespContext;
 use crate::resp::encode::Encoder;
 use crate::resp::session::{OUTPUT_BYTES_SOFT, REPLY_BYTES_MAX};
@@ -78,7 +80,7 @@ impl PagesReply {
     }
 
     /// Asks for the first page, or the next one. Returns whether it comes from elsewhere.
-    pub(crate) fn ask(&mut self, asker: &mut Asker<'_>) -> bool {
+    pub(crate) fn ask(&mut self, asker: &mut ReplyAsker<'_>) -> bool {
         let work = if self.next == 0 {
             Some(Work::from(Operation {
                 keyspace: self.keyspace,
@@ -179,7 +181,7 @@ impl PendingReply for PagesReply {
         self.asked.waits() == 0 && (begins || self.next != 0)
     }
 
-    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, _work: &mut usize) -> Stepped {
         if self.has_step() {
             self.ask(asker);
         }

@@ -1,6 +1,8 @@
 //! Replies of operations in several parts: transactions, watched keys, scripts.
 
-use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use super::{
+    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
+};
 use crate::resp::encode::Encoder;
 use crate::resp::scripts;
 use crate::resp::session::SLICE_KEYS;
@@ -45,7 +47,7 @@ pub(crate) struct PartsReply {
     asked: Outstanding,
     /// The outcome of each step.
     outcomes: Vec<Outcome>,
-    parts: Vec<Part>,
+    parts: Vec<PartitionSteps>,
     /// Messages that leave once all parts are executed.
     pub(crate) messages: Vec<Publication>,
     /// What the connection had before the commands of a transaction that touch no key. It has that
@@ -76,11 +78,11 @@ pub(crate) enum PartsPurpose {
     /// It was refused.
     Refused(ErrorText),
     /// The text of the script of this digest, which is to be run then.
-    Find(scripts::Digest, Box<ScriptCall>),
+    Find(scripts::ScriptDigest, Box<ScriptCall>),
     /// The script of this digest was stored.
-    Stored(scripts::Digest),
+    Stored(scripts::ScriptDigest),
     /// Which scripts of these digests are known.
-    Exists(Vec<scripts::Digest>),
+    Exists(Vec<scripts::ScriptDigest>),
     /// `EXEC` answers with them.
     Answer(Vec<CommandAnswer>),
     /// `WATCH` keeps them: the keyspace, and the keys.
@@ -89,7 +91,7 @@ pub(crate) enum PartsPurpose {
 
 /// The steps of a transaction in one partition.
 #[derive(Debug)]
-struct Part {
+struct PartitionSteps {
     steps: Vec<usize>,
     state: PartState,
 }
@@ -126,7 +128,7 @@ impl PartsReply {
     }
 
     /// Takes the script whose text is here, with its digest. Its outcome is the reply.
-    fn take_found(&mut self) -> Option<(scripts::Digest, Box<ScriptCall>, Value)> {
+    fn take_found(&mut self) -> Option<(scripts::ScriptDigest, Box<ScriptCall>, Value)> {
         if !self.has_found() {
             return None;
         }
@@ -143,7 +145,7 @@ impl PartsReply {
     }
 
     /// The scripts that are not stored: their places among the outcomes, and their digests.
-    fn unknown(&self) -> Vec<(usize, scripts::Digest)> {
+    fn unknown(&self) -> Vec<(usize, scripts::ScriptDigest)> {
         let digests = match &self.then {
             PartsPurpose::Find(digest, _) => std::slice::from_ref(digest),
             PartsPurpose::Prepare(prepared) => prepared.missing(),
@@ -169,7 +171,7 @@ impl PartsReply {
     }
 
     /// The digests that are not looked up yet, if the outcomes of those before have come.
-    fn not_asked(&self) -> &[scripts::Digest] {
+    fn not_asked(&self) -> &[scripts::ScriptDigest] {
         match &self.then {
             PartsPurpose::Exists(digests) if self.asked.waits() == 0 => {
                 digests.get(self.outcomes.len()..).unwrap_or_default()
@@ -179,10 +181,10 @@ impl PartsReply {
     }
 
     /// The next digests to look up. None if one of the last ones failed.
-    fn asks_next(&self) -> &[scripts::Digest] {
+    fn asks_next(&self) -> &[scripts::ScriptDigest] {
         let rest = self.not_asked();
         let mut last = self.parts.iter().rev().take(SLICE_KEYS);
-        let failed = |part: &Part| matches!(part.state, PartState::Failed(_));
+        let failed = |part: &PartitionSteps| matches!(part.state, PartState::Failed(_));
         if !rest.is_empty() && last.any(failed) {
             return &[];
         }
@@ -281,7 +283,7 @@ impl PartsReply {
 
     /// Whether all parts are executed.
     fn is_executed(&self) -> bool {
-        let executed = |part: &Part| part.state == PartState::Executed;
+        let executed = |part: &PartitionSteps| part.state == PartState::Executed;
         self.asked.waits() == 0 && self.parts.iter().all(executed)
     }
 
@@ -331,7 +333,7 @@ impl PartsReply {
 
     /// Appends the reply.
     pub(crate) fn append_to(&mut self, encoder: &mut Encoder<'_>) {
-        let executed = |part: &Part| part.state == PartState::Executed;
+        let executed = |part: &PartitionSteps| part.state == PartState::Executed;
         if self
             .parts
             .iter()
@@ -433,13 +435,13 @@ impl PartsReply {
 
 impl PartsReply {
     /// Submits the next part, which has one step. Returns whether its outcome comes from elsewhere.
-    pub(crate) fn submit(&mut self, asker: &mut Asker<'_>, work: impl Into<Work>) -> bool {
+    pub(crate) fn submit(&mut self, asker: &mut ReplyAsker<'_>, work: impl Into<Work>) -> bool {
         let step = self.outcomes.len();
         self.submit_steps(asker, work, vec![step])
     }
 
     /// Submits these, each as a part. Returns what they weigh.
-    pub(crate) fn submit_all(&mut self, asker: &mut Asker<'_>, works: Vec<Work>) -> usize {
+    pub(crate) fn submit_all(&mut self, asker: &mut ReplyAsker<'_>, works: Vec<Work>) -> usize {
         let weights = works.iter().map(|work| work.bytes() + COMMAND_OVERHEAD);
         let weight = weights.sum();
         for work in works {
@@ -451,7 +453,7 @@ impl PartsReply {
     /// The same for a part with these steps of all.
     pub(crate) fn submit_steps(
         &mut self,
-        asker: &mut Asker<'_>,
+        asker: &mut ReplyAsker<'_>,
         work: impl Into<Work>,
         steps: Vec<usize>,
     ) -> bool {
@@ -460,7 +462,7 @@ impl PartsReply {
         let last = steps.iter().max().map_or(0, |last| last + 1);
         let most = self.outcomes.len().max(last);
         self.outcomes.resize(most, Outcome::Nil);
-        self.parts.push(Part {
+        self.parts.push(PartitionSteps {
             steps,
             state: PartState::UnderWay,
         });
@@ -469,7 +471,7 @@ impl PartsReply {
 
     /// Looks up the next digests of a `SCRIPT EXISTS`, once the outcomes of those before have come:
     /// few enough at a time that other clients do not wait long.
-    pub(crate) fn ask_for_next(&mut self, asker: &mut Asker<'_>) {
+    pub(crate) fn ask_for_next(&mut self, asker: &mut ReplyAsker<'_>) {
         for digest in self.asks_next().to_vec() {
             self.submit(asker, scripts::about(&digest, Action::Exists));
         }
@@ -477,13 +479,13 @@ impl PartsReply {
 
     /// Texts of scripts were looked up where they are stored, and then asked of the other members.
     /// Takes what is here by now, and asks for the others once.
-    fn look_elsewhere(&mut self, asker: &mut Asker<'_>) {
+    fn look_elsewhere(&mut self, asker: &mut ReplyAsker<'_>) {
         let first = self.looks_elsewhere();
         let (connection, slot) = (asker.connection, asker.slot);
         let context = &mut *asker.context;
         for (at, digest) in self.unknown() {
             let now = context.now();
-            if let Some(body) = context.door.scripts.get(&digest, now) {
+            if let Some(body) = context.front.scripts.get(&digest, now) {
                 self.bring(at, &body);
             } else if first && context.ask_for_script(connection, slot, &digest) {
                 self.asked.question(1);
@@ -494,14 +496,14 @@ impl PartsReply {
     }
 
     /// The text of a script was looked up: it is run, or there is none.
-    fn run_found(&mut self, asker: &mut Asker<'_>) {
+    fn run_found(&mut self, asker: &mut ReplyAsker<'_>) {
         let Some((digest, mut call, body)) = self.take_found() else {
             return;
         };
         let body = Bytes::copy_from_slice(&body);
         call.body = body.clone();
         let now = asker.context.now();
-        asker.context.door.scripts.found(digest, body, now);
+        asker.context.front.scripts.found(digest, body, now);
         self.submit(asker, *call);
     }
 }
@@ -532,7 +534,7 @@ impl PendingReply for PartsReply {
         self.asked.waits() == 0 && (self.prepares() || !self.messages.is_empty())
     }
 
-    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, _work: &mut usize) -> Stepped {
         self.ask_for_next(asker);
         self.look_elsewhere(asker);
         self.run_found(asker);

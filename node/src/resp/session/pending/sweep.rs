@@ -5,7 +5,7 @@
 //! replies are encoded, a limited number at a time.
 
 use super::{
-    Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped,
+    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
     encode_failure,
 };
 use crate::resp::RespContext;
@@ -775,7 +775,7 @@ impl Sweep {
 
 impl Sweep {
     /// Asks partitions, as many as it may at once.
-    pub(crate) fn ask(&mut self, asker: &mut Asker<'_>) {
+    pub(crate) fn ask(&mut self, asker: &mut ReplyAsker<'_>) {
         while self.has_next_step() {
             let about = self.about();
             if let Some(wanted) = self.wants() {
@@ -826,7 +826,7 @@ impl PendingReply for Sweep {
         self.has_next_step() || self.is_matching()
     }
 
-    fn step(&mut self, asker: &mut Asker<'_>, work: &mut usize) -> Stepped {
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, work: &mut usize) -> Stepped {
         self.compare(work);
         if self.is_matching() {
             return Stepped::Again;

@@ -8,16 +8,20 @@
 //!      ▲   └── a large table goes in parts ──┘        │ it has changed
 //!      └────────────────────────────────────────────────┘ again, for some seconds
 //! ```
-//! The source is deleted last, so a crash leaves both names and never none. A copy has no such step.
-//! If the command fails, the target is deleted again if it still holds what this command stored. So
-//! of two clients that rename one key to different names, one gets it and the other gets the error
-//! that there is no such key. `NX` is decided at the target.
+//! The source is deleted last, so a crash leaves both names and never none. A copy has no such
+//! step. If the command fails, the target is deleted again if it still holds what this command
+//! stored. So of two clients that rename one key to different names, one gets it and the other gets
+//! the error that there is no such key. `NX` is decided at the target.
 
-use super::{Arrived, ArrivedOutcome, Asker, Outstanding, PendingReply, SessionEffect, Stepped};
+use super::{
+    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
+};
 use crate::resp::encode::Encoder;
 use bytes::Bytes;
-use doyen_engine::command::{ErrorText, Read, Shape, Transfer};
-use doyen_engine::op::{Action, Failure, Operation, Outcome, Step, Transaction, Watched, Work};
+use doyen_engine::command::{ContentRead, ErrorText, Shape, Transfer};
+use doyen_engine::op::{
+    Action, Failure, Operation, OperationBatch, OperationStep, Outcome, Watched, Work,
+};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
 use std::time::Duration;
@@ -37,7 +41,7 @@ pub(crate) struct TransferReply {
     stage: TransferStage,
     asked: Outstanding,
     /// What was read, until it is stored.
-    read: Option<Read>,
+    read: Option<ContentRead>,
     /// The version of the source that is being transferred.
     version: Option<i64>,
     /// The last row of a large table that was stored.
@@ -65,7 +69,7 @@ impl TransferReply {
     /// Gives the value of a key to another key: first as one operation, which is `action`. Returns
     /// it with the bytes of both keys.
     pub(crate) fn ask(
-        asker: &mut Asker<'_>,
+        asker: &mut ReplyAsker<'_>,
         (keyspace, map): (KeyspaceId, MapId),
         (key, action, shape): (Bytes, Action, Shape),
         transfer: Transfer,
@@ -122,14 +126,14 @@ impl TransferReply {
             (TransferStage::Remove, _, Some(version)) => {
                 self.at(&self.key, Transfer::remove(version))
             }
-            (TransferStage::TakeBack, ..) => Work::from(Transaction {
+            (TransferStage::TakeBack, ..) => Work::from(OperationBatch {
                 keyspace: self.keyspace,
                 watched: vec![Watched {
                     map,
                     key: to.clone(),
                     version: self.own,
                 }],
-                steps: vec![Step::Key {
+                steps: vec![OperationStep::Key {
                     map,
                     key: to,
                     action: Action::Delete,
@@ -168,7 +172,7 @@ impl TransferReply {
                      deleted again; try again later",
                 )));
             }
-            (TransferStage::Read, outcome) => match Read::of(&outcome) {
+            (TransferStage::Read, outcome) => match ContentRead::of(&outcome) {
                 None => self.finish(Ok(if self.transfer.renames {
                     Outcome::Nil
                 } else {
@@ -273,7 +277,7 @@ impl PendingReply for TransferReply {
         self.asked.waits() == 0 && (self.finished.is_none() || self.own.is_some())
     }
 
-    fn step(&mut self, asker: &mut Asker<'_>, _work: &mut usize) -> Stepped {
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, _work: &mut usize) -> Stepped {
         if self.has_step() {
             let work = self.next();
             self.asked.ask(asker, 0, work);
@@ -282,7 +286,7 @@ impl PendingReply for TransferReply {
     }
 
     fn held(&self) -> usize {
-        self.read.as_ref().map_or(0, Read::bytes)
+        self.read.as_ref().map_or(0, ContentRead::bytes)
     }
 
     // What follows may need what it did.

@@ -1,15 +1,15 @@
 //! Every member holds its share of copies, by weight, with the fewest moves. If the sizes of
 //! partitions are known, also its share of bytes.
 
-use super::{CHAIN_WORK_MAX, Schedule};
-use crate::planner::layout::{Seats, pairs::Pairs, search::Search};
+use super::{CHAIN_WORK_MAX, Scheduling};
+use crate::planner::layout::{Seats, pairs::MemberPairs, search::Search};
 
 /// The number of steps in which it is evened out how often two members share partitions.
 const STEPS: u32 = 4;
 
 pub(super) struct Copies;
 
-impl Schedule for Copies {
+impl Scheduling for Copies {
     fn improve(&self, seats: &mut Seats<'_>) {
         if seats.rules.none() {
             // Repair and spreading may have changed where the remainders of the shares are.
@@ -48,7 +48,7 @@ impl Seats<'_> {
         {
             return;
         }
-        let mut pairs = Pairs::held(self);
+        let mut pairs = MemberPairs::held(self);
         // Copies move first whose holders share more partitions than most pairs do, to members that
         // share fewer. Then every member that dies leaves something to many others.
         let (often, most) = (pairs.mean(), pairs.most());

@@ -1,12 +1,12 @@
 //! No copy is on a member that drains or leaves: each is made elsewhere first, and then dropped
 //! there.
 
-use super::Schedule;
+use super::Scheduling;
 use crate::planner::layout::Seats;
 
 pub(super) struct Drain;
 
-impl Schedule for Drain {
+impl Scheduling for Drain {
     fn improve(&self, seats: &mut Seats<'_>) {
         for p in 0..seats.partitions.len() {
             while seats.partitions[p].going > 0 {

@@ -1,13 +1,13 @@
 //! No member has much more measured work than its share. Leads move first, because that copies
 //! nothing, and then copies.
 
-use super::Schedule;
+use super::Scheduling;
 use crate::loads::Threshold;
 use crate::planner::layout::Seats;
 
 pub(super) struct Hot;
 
-impl Schedule for Hot {
+impl Scheduling for Hot {
     fn improve(&self, seats: &mut Seats<'_>) {
         if !seats.measured.uneven.work {
             return;

@@ -2,7 +2,7 @@
 //! result is far from being split again. The ranges that people created stay. Arcs of rings are
 //! merged if their tokens are of members that are gone.
 
-use super::{Schedule, Seen, Shape};
+use super::{ReshapeStep, Scheduling, Seen};
 use crate::division::Division;
 use crate::id::{PartitionId, PartitionRef};
 use crate::loads::PartitionLoad;
@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 
 pub(super) struct Merges;
 
-impl Schedule for Merges {
-    fn shapes(&self, seen: &Seen<'_>) -> Vec<Shape> {
+impl Scheduling for Merges {
+    fn shapes(&self, seen: &Seen<'_>) -> Vec<ReshapeStep> {
         let cold = seen
             .table
             .keyspaces
@@ -29,7 +29,7 @@ impl Schedule for Merges {
 }
 
 /// Each range once.
-fn cold(seen: &Seen<'_>, keyspace: &Keyspace) -> Vec<Shape> {
+fn cold(seen: &Seen<'_>, keyspace: &Keyspace) -> Vec<ReshapeStep> {
     let (Division::Ranges(ranges), Some(range_bytes_max)) =
         (&keyspace.division, seen.range_bytes_max)
     else {

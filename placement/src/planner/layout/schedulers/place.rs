@@ -1,6 +1,6 @@
 //! No copy is where a rule forbids it, and none stands nearer to another than necessary.
 
-use super::Schedule;
+use super::Scheduling;
 use crate::planner::layout::Seats;
 
 /// After this many partitions in a row for which moving two copies at once helps no more than one,
@@ -11,7 +11,7 @@ const KINDS_MAX: usize = 64;
 
 pub(super) struct PlaceByRules;
 
-impl Schedule for PlaceByRules {
+impl Scheduling for PlaceByRules {
     fn improve(&self, seats: &mut Seats<'_>) {
         seats.spread();
         seats.enthrone_the_allowed();

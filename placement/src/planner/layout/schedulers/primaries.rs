@@ -1,11 +1,11 @@
 //! Every member leads its share of partitions, by weight. Nothing is copied for that.
 
-use super::{CHAIN_WORK_MAX, Schedule};
+use super::{CHAIN_WORK_MAX, Scheduling};
 use crate::planner::layout::{Seats, leads_each, search::Search};
 
 pub(super) struct Primaries;
 
-impl Schedule for Primaries {
+impl Scheduling for Primaries {
     fn improve(&self, seats: &mut Seats<'_>) {
         if seats.rules.none() {
             seats.lead();

@@ -1,12 +1,12 @@
 //! Every partition has its copies. Missing copies, and copies on members that are gone, are made
 //! elsewhere. Surplus copies are dropped.
 
-use super::Schedule;
+use super::Scheduling;
 use crate::planner::layout::{Seating, Seats};
 
 pub(super) struct Repair;
 
-impl Schedule for Repair {
+impl Scheduling for Repair {
     fn improve(&self, seats: &mut Seats<'_>) {
         seats.trim();
         seats.fill();

@@ -1,7 +1,7 @@
 //! Busy ranges are split where their load halves, and arcs of rings at the tokens that members
 //! lack. (Only primaries know which ranges have grown too large. They request those splits.)
 
-use super::{Schedule, Seen, Shape};
+use super::{ReshapeStep, Scheduling, Seen};
 use crate::division::Cut;
 use crate::id::PartitionRef;
 use crate::loads::Skew;
@@ -12,8 +12,8 @@ use crate::table::{Mode, Reshape};
 
 pub(super) struct Splits;
 
-impl Schedule for Splits {
-    fn shapes(&self, seen: &Seen<'_>) -> Vec<Shape> {
+impl Scheduling for Splits {
+    fn shapes(&self, seen: &Seen<'_>) -> Vec<ReshapeStep> {
         let mut found = busy(seen);
         found.extend(
             ring::arrivals(seen.table)
@@ -25,7 +25,7 @@ impl Schedule for Splits {
 }
 
 /// Ranges whose load comes from a single key are not among them, because splitting would not help.
-fn busy(seen: &Seen<'_>) -> Vec<Shape> {
+fn busy(seen: &Seen<'_>) -> Vec<ReshapeStep> {
     let ranges = seen
         .table
         .keyspaces

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn decision(allowed: bool, remaining: u64, retry_ms: Option<u64>, reset_ms: u64) -> Decision {
-    Decision {
+fn decision(allowed: bool, remaining: u64, retry_ms: Option<u64>, reset_ms: u64) -> PermitDecision {
+    PermitDecision {
         allowed,
         remaining,
         retry_ms,

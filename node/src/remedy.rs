@@ -14,7 +14,7 @@ const ASKED_MAX: usize = 3;
 
 /// What this node requires of a command before it changes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum HttpAccess {
     /// Nothing: the node trusts its machine.
     Open,
     /// The cluster's secret.
@@ -27,19 +27,19 @@ pub(crate) enum Access {
 
 /// How commands reach this node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AdviceReach {
+pub(crate) struct RemedyScope {
     /// Its HTTP address.
     pub(crate) http: Option<SocketAddr>,
-    pub(crate) access: Access,
+    pub(crate) access: HttpAccess,
 }
 
 /// Explains problems of agreement at this node.
-pub(crate) fn explain(reach: AdviceReach) -> Explain {
+pub(crate) fn explain(reach: RemedyScope) -> Explain {
     Explain::new(move |problem| problem_text(problem, reach))
 }
 
-fn problem_text(problem: &Problem, reach: AdviceReach) -> String {
-    let advice = match problem {
+fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
+    let remedy = match problem {
         Problem::SeedsMissing { .. } => {
             ". Start those nodes, or give every node --expect and the number of nodes that shall \
              form the first cluster"
@@ -125,7 +125,7 @@ fn problem_text(problem: &Problem, reach: AdviceReach) -> String {
         | Problem::Plan(_)
         | Problem::Invalid(_) => String::new(),
     };
-    format!("{problem}{advice}")
+    format!("{problem}{remedy}")
 }
 
 /// A name that another process chose, as a word of a command. People paste commands, so the shell
@@ -142,7 +142,7 @@ fn argument(name: &str) -> &str {
 /// What to do at a node that reaches no majority: first what does no harm if this node is the one
 /// that is cut off. The command comes last, and works as it is printed: it names this node, not the
 /// one that commands ask by default.
-fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: AdviceReach) -> String {
+fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: RemedyScope) -> String {
     let asks = missing.iter().filter_map(|voter| voter.http);
     let asks: Vec<String> = asks
         .take(ASKED_MAX)
@@ -158,10 +158,10 @@ fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: AdviceRe
         .http
         .map_or_else(String::new, |http| format!("--http {http} "));
     let shows = match reach.access {
-        Access::Open => "",
-        Access::Secret => " --secret-file FILE",
-        Access::Token => " --http-token-file FILE",
-        Access::Nothing => {
+        HttpAccess::Open => "",
+        HttpAccess::Secret => " --secret-file FILE",
+        HttpAccess::Token => " --http-token-file FILE",
+        HttpAccess::Nothing => {
             " --http-token-file FILE (at a member that was started with --http-token-file: this \
              node was not, and refuses)"
         }
@@ -194,10 +194,10 @@ pub(crate) const STOPPED: &str = "CLUSTERDOWN The cluster is split, and this hal
 
 /// A split, and what to do about it.
 pub(crate) fn split_text(split: &Split) -> String {
-    format!("{split}{}", half_advice(split.half))
+    format!("{split}{}", half_remedy(split.half))
 }
 
-fn half_advice(half: Half) -> &'static str {
+fn half_remedy(half: Half) -> &'static str {
     match half {
         Half::Serves => {
             ". Run `doyen split export FILE` at a node of the other half, to save what it alone \
@@ -226,7 +226,7 @@ fn half_advice(half: Half) -> &'static str {
 
 /// An event as a line for people.
 pub(crate) fn event_text(event: &Event) -> String {
-    let advice = match event {
+    let remedy = match event {
         Event::NoRoom { .. } => ": add a member, or memory (--memory-max)",
         Event::Unavailable { .. } => {
             ". The cluster waits for as long as --on-loss says; `doyen status` shows which members \
@@ -239,34 +239,34 @@ pub(crate) fn event_text(event: &Event) -> String {
              each a secret of its own (--secret-file). Once nothing was heard of the other cluster \
              for 30 s, the nodes that stay are ready again"
         }
-        Event::Split { half, .. } => half_advice(*half),
+        Event::Split { half, .. } => half_remedy(*half),
         _ => "",
     };
-    format!("{event}{advice}")
+    format!("{event}{remedy}")
 }
 
 /// Why a range of keys cannot be read in this keyspace.
 #[cfg(feature = "resp")]
 pub(crate) fn range_text(why: &NoRange) -> String {
-    let advice = match why {
+    let remedy = match why {
         NoRange::Unordered => {
             ": one does that `doyen keyspace create NAME --mode range` makes, or `--ordered` \
              within a {tag}; choose it by CLIENT KEYSPACE NAME"
         }
         NoRange::Tag => "",
     };
-    format!("{why}{advice}")
+    format!("{why}{remedy}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen_gossip::agreement::Found;
+    use doyen_gossip::agreement::SearchFindings;
     use doyen_placement::planner::TooHeavy;
 
-    const OPEN: AdviceReach = AdviceReach {
+    const OPEN: RemedyScope = RemedyScope {
         http: None,
-        access: Access::Open,
+        access: HttpAccess::Open,
     };
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
              lower --expect"
         );
         let alone = Problem::BeginsAlone {
-            found: Found::Nothing {
+            found: SearchFindings::Nothing {
                 seeds: "n2:7400".into(),
                 looked: Some(10),
             },
@@ -331,11 +331,11 @@ mod tests {
 
         let http = Some(([127, 0, 0, 1], 7480).into());
         for (access, shows) in [
-            (Access::Secret, "2/3 --secret-file FILE. "),
-            (Access::Token, "2/3 --http-token-file FILE. "),
-            (Access::Nothing, "this node was not, and refuses). "),
+            (HttpAccess::Secret, "2/3 --secret-file FILE. "),
+            (HttpAccess::Token, "2/3 --http-token-file FILE. "),
+            (HttpAccess::Nothing, "this node was not, and refuses). "),
         ] {
-            let text = problem_text(&alone(true), AdviceReach { http, access });
+            let text = problem_text(&alone(true), RemedyScope { http, access });
             assert!(
                 text.contains("doyen recover --http 127.0.0.1:7480 --assert-dead n2 n3 --gone 2/3")
                     && text.contains(shows),

@@ -1,33 +1,33 @@
-//! Mandates: the votes that made a member the coordinator of a term, and what a member believes
-//! without one (rule 1).
+//! Election proofs: the votes that made a member the coordinator of a term, and what a member
+//! believes without one (rule 1).
 //!
 //! ```text
 //!   candidate ───Vote────────> voters
-//!   candidate <──SignedVote─── voters            a majority: the mandate of this term
-//!   coordinator ─Mandate─────> every member      once, when it is elected
-//!   member ──────AskMandate──> coordinator       if it hears the coordinator without a mandate
+//!   candidate <──SignedVote─── voters            a majority: the election proof of this term
+//!   coordinator ─Election proof─────> every member      once, when it is elected
+//!   member ──────AskMandate──> coordinator       if it hears the coordinator without a election proof
 //! ```
 //!
-//! A mandate is checked against the voters and their keys in the checking member's own tables. A
-//! member whose tables are too old for that would never join again, so a member that has known no
-//! coordinator for [`UNCHECKED_AFTER`] believes what it cannot check.
+//! A election proof is checked against the voters and their keys in the checking member's own
+//! tables. A member whose tables are too old for that would never join again, so a member that has
+//! known no coordinator for [`UNCHECKED_AFTER`] believes what it cannot check.
 
 use super::context::Context;
-use super::election::Election;
+use super::election::CoordinatorElection;
 use super::pings::Pings;
 use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
-use crate::wire::{Mandate, Message, Proposal, Pulse};
+use crate::wire::{ElectionProof, Heartbeat, Message, Proposal};
 use doyen_placement::quorum::majority;
 use doyen_placement::table::validate::VOTERS_MAX;
 use doyen_placement::{MemberId, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The number of votes in a mandate: a candidate asks the voters of two tables at most.
+/// The number of votes in a election proof: a candidate asks the voters of two tables at most.
 const VOTES_MAX: usize = 2 * VOTERS_MAX;
-/// The number of terms whose mandates are kept.
+/// The number of terms whose election proofs are kept.
 const KNOWN_MAX: usize = 8;
 /// A member that has known no coordinator for this long believes a claim that it cannot check. An
 /// election takes much less, so this concerns members that missed a change of the voters, and
@@ -37,20 +37,20 @@ const UNCHECKED_AFTER: Duration = Duration::from_secs(3);
 /// for the proof before it stands again, so as not to hinder the other one.
 const PROOF_PATIENCE: Duration = Duration::from_millis(200);
 
-/// The mandates that a member has checked, and what waits for one.
+/// The election proofs that a member has checked, and what waits for one.
 #[derive(Debug, Default)]
-pub(super) struct Mandates {
-    known: BTreeMap<Term, Mandate>,
-    /// A proposal that arrived before the mandate of its sender.
+pub(super) struct ElectionProofs {
+    known: BTreeMap<Term, ElectionProof>,
+    /// A proposal that arrived before the election proof of its sender.
     early: Option<(MemberId, Proposal)>,
     /// Since when this coordinator has been told of another one of a later term, without proof.
     doubted: Option<Time>,
-    /// The table for which this coordinator has compared its mandate with the voters.
+    /// The table for which this coordinator has compared its election proof with the voters.
     compared: Option<TableName>,
 }
 
-impl Mandates {
-    /// This member joins a term. Earlier mandates are of no use any more.
+impl ElectionProofs {
+    /// This member joins a term. Earlier election proofs are of no use any more.
     pub(super) fn join(&mut self, term: Term) {
         self.known.retain(|of, _| *of >= term);
     }
@@ -66,9 +66,9 @@ impl Mandates {
         self.doubted.is_some_and(waits)
     }
 
-    fn keep(&mut self, mandate: Mandate) {
-        let term = mandate.term;
-        self.known.insert(term, mandate);
+    fn keep(&mut self, proof: ElectionProof) {
+        let term = proof.term;
+        self.known.insert(term, proof);
         if self.known.len() > KNOWN_MAX {
             let oldest = self.known.keys().find(|of| **of != term).copied();
             oldest.map(|of| self.known.remove(&of));
@@ -76,7 +76,7 @@ impl Mandates {
     }
 }
 
-impl Election {
+impl CoordinatorElection {
     /// Whether this member is known to have been elected in this term, or is believed without
     /// proof.
     pub(super) fn elected(
@@ -86,8 +86,8 @@ impl Election {
         term: Term,
         member: MemberId,
     ) -> bool {
-        let mandate = self.mandates.known.get(&term);
-        mandate.is_some_and(|m| m.candidate == member)
+        let proof = self.proofs.known.get(&term);
+        proof.is_some_and(|m| m.candidate == member)
             || tables.wrote_first(term, member)
             || self.unchecked(cx)
             || broken(&mutant::BELIEVES_UNSIGNED)
@@ -105,17 +105,17 @@ impl Election {
         tables: &Tables,
         pings: &Pings,
         from: MemberId,
-        pulse: &Pulse,
+        heartbeat: &Heartbeat,
     ) {
-        self.term_seen = self.term_seen.max(pulse.term);
-        let unknown = pulse.term == self.term && self.leader.is_none();
-        if pulse.coordinator == Some(from) && (pulse.term > self.term || unknown) {
-            self.hear_coordinator(cx, tables, pings, from, pulse.term);
-        } else if pulse.term > self.term
-            && let Some(coordinator) = pulse.coordinator
+        self.term_seen = self.term_seen.max(heartbeat.term);
+        let unknown = heartbeat.term == self.term && self.leader.is_none();
+        if heartbeat.coordinator == Some(from) && (heartbeat.term > self.term || unknown) {
+            self.hear_coordinator(cx, tables, pings, from, heartbeat.term);
+        } else if heartbeat.term > self.term
+            && let Some(coordinator) = heartbeat.coordinator
             && self.leads()
         {
-            self.hear_of(cx, tables, from, (pulse.term, coordinator));
+            self.hear_of(cx, tables, from, (heartbeat.term, coordinator));
         }
     }
 
@@ -136,11 +136,11 @@ impl Election {
         }
         if !self.elected(cx, tables, term, from) {
             if self.leader == Some(from) {
-                // It left this term. If its mandate of the later one cannot be checked, this member
-                // must notice that it knows no coordinator.
+                // It left this term. If its election proof of the later one cannot be checked, this
+                // member must notice that it knows no coordinator.
                 self.leader = None;
             }
-            self.ask_mandate(cx, tables, from, term);
+            self.ask_proof(cx, tables, from, term);
         } else if later {
             self.join_term(cx, tables, term, Some(from));
         } else {
@@ -149,12 +149,12 @@ impl Election {
     }
 
     /// A member claims that it, or another one, coordinates a term, and there is no proof of it.
-    fn ask_mandate(&mut self, cx: &mut Context, tables: &Tables, from: MemberId, term: Term) {
+    fn ask_proof(&mut self, cx: &mut Context, tables: &Tables, from: MemberId, term: Term) {
         if self.leads() {
-            self.mandates.doubted.get_or_insert(cx.now);
+            self.proofs.doubted.get_or_insert(cx.now);
         }
         let cluster = tables.cluster();
-        cx.send(from, Message::AskMandate { cluster, term });
+        cx.send(from, Message::AskElectionProof { cluster, term });
     }
 
     /// Another member coordinates a later term, as `from` says. If that is true, this coordinator
@@ -169,112 +169,112 @@ impl Election {
         if self.elected(cx, tables, term, coordinator) {
             self.follow(cx, tables);
         } else {
-            self.ask_mandate(cx, tables, from, term);
+            self.ask_proof(cx, tables, from, term);
         }
     }
 
-    /// A proposal of a member that is not known to be elected waits for its mandate.
-    pub(super) fn wait_for_mandate(
+    /// A proposal of a member that is not known to be elected waits for its election proof.
+    pub(super) fn wait_for_proof(
         &mut self,
         cx: &mut Context,
         tables: &Tables,
         from: MemberId,
         early: Proposal,
     ) {
-        self.ask_mandate(cx, tables, from, early.name.term);
-        self.mandates.early = Some((from, early));
+        self.ask_proof(cx, tables, from, early.name.term);
+        self.proofs.early = Some((from, early));
     }
 
-    pub(super) fn on_ask_mandate(&self, cx: &mut Context, from: MemberId, term: Term) {
-        if let Some(mandate) = self.mandates.known.get(&term) {
-            cx.send(from, Message::Mandate(Box::new(mandate.clone())));
+    pub(super) fn on_ask_proof(&self, cx: &mut Context, from: MemberId, term: Term) {
+        if let Some(proof) = self.proofs.known.get(&term) {
+            cx.send(from, Message::ElectionProof(Box::new(proof.clone())));
         }
     }
 
-    /// Returns the proposal that waited for this mandate, and its sender.
-    pub(super) fn on_mandate(
+    /// Returns the proposal that waited for this election proof, and its sender.
+    pub(super) fn on_proof(
         &mut self,
         cx: &mut Context,
         tables: &Tables,
         pings: &Pings,
         from: MemberId,
-        mandate: Mandate,
+        proof: ElectionProof,
     ) -> Option<(MemberId, Proposal)> {
-        let (term, elected) = (mandate.term, mandate.candidate);
+        let (term, elected) = (proof.term, proof.candidate);
         let later = term > self.term;
         if elected == cx.me() || !(later || (term == self.term && self.leader.is_none())) {
             return None;
         }
-        let known = self.mandates.known.get(&term);
+        let known = self.proofs.known.get(&term);
         if known.is_none_or(|known| known.candidate != elected) {
-            let proved = holds(tables, &mandate);
+            let proved = holds(tables, &proof);
             // What is believed without proof must not stand in the way of what is proved.
             if !proved && (known.is_some() || !self.unchecked(cx)) {
                 cx.ignore();
                 return None;
             }
-            self.mandates.keep(mandate);
+            self.proofs.keep(proof);
         }
         if from == elected {
             self.hear_coordinator(cx, tables, pings, from, term);
         } else if later && self.leads() {
             self.follow(cx, tables);
         }
-        self.mandates.early.take_if(|(by, _)| *by == elected)
+        self.proofs.early.take_if(|(by, _)| *by == elected)
     }
 
     /// This member has won an election. Every member gets the proof before anything that needs it.
-    pub(super) fn show_mandate(&mut self, cx: &mut Context, tables: &Tables, mandate: Mandate) {
+    pub(super) fn show_proof(&mut self, cx: &mut Context, tables: &Tables, proof: ElectionProof) {
         let mut members: BTreeSet<MemberId> = tables.members().collect();
         members.remove(&cx.me());
         for member in members {
-            cx.send(member, Message::Mandate(Box::new(mandate.clone())));
+            cx.send(member, Message::ElectionProof(Box::new(proof.clone())));
         }
-        self.mandates.settle();
-        self.mandates.keep(mandate);
+        self.proofs.settle();
+        self.proofs.keep(proof);
     }
 
-    /// Whether members could not check this coordinator's mandate by the table in force: voters
-    /// have got their keys since the election, or others have become voters. Then it stands again.
-    pub(super) fn outlived_mandate(&mut self, cx: &Context, tables: &Tables) -> bool {
+    /// Whether members could not check this coordinator's election proof by the table in force:
+    /// voters have got their keys since the election, or others have become voters. Then it stands
+    /// again.
+    pub(super) fn outlived_proof(&mut self, cx: &Context, tables: &Tables) -> bool {
         let (now, settled) = (tables.committed.name, tables.accepted.name);
-        if self.mandates.compared == Some(now) || settled != now || !tables.recovery.dead.is_empty()
-        {
+        if self.proofs.compared == Some(now) || settled != now || !tables.recovery.dead.is_empty() {
             return false;
         }
-        self.mandates.compared = Some(now);
+        self.proofs.compared = Some(now);
         if tables.wrote_first(self.term, cx.me()) {
             return false;
         }
-        let Some(mandate) = self.mandates.known.get(&self.term) else {
+        let Some(proof) = self.proofs.known.get(&self.term) else {
             return true;
         };
         // The signatures were checked when the votes were counted.
         let counts = |(voter, signature): &(MemberId, Option<_>)| {
             (signature.is_some() || tables.vote_key(*voter).is_none()).then_some(*voter)
         };
-        let voted: BTreeSet<MemberId> = mandate.votes.iter().filter_map(counts).collect();
+        let voted: BTreeSet<MemberId> = proof.votes.iter().filter_map(counts).collect();
         !majority(&tables.committed.voters, |v| voted.contains(&v))
     }
 }
 
-/// Whether voters have elected the candidate of a mandate, as far as this member's tables tell:
-/// a majority of the voters of the committed or of the accepted one. The vote of a voter whose
-/// key no table says yet counts unsigned. A wrong signature makes the whole mandate wrong:
-/// candidates check each vote before they count it.
-fn holds(tables: &Tables, mandate: &Mandate) -> bool {
-    let in_order = mandate.votes.is_sorted_by(|one, other| one.0 < other.0);
-    if mandate.votes.len() > VOTES_MAX || !in_order {
+/// Whether voters have elected the candidate of a election proof, as far as this member's tables
+/// tell: a majority of the voters of the committed or of the accepted one. The vote of a voter
+/// whose key no table says yet counts unsigned. A wrong signature makes the whole election proof
+/// wrong: candidates check each vote before they count it.
+fn holds(tables: &Tables, proof: &ElectionProof) -> bool {
+    let in_order = proof.votes.is_sorted_by(|one, other| one.0 < other.0);
+    if proof.votes.len() > VOTES_MAX || !in_order {
         return false;
     }
-    let listed: BTreeSet<MemberId> = mandate.votes.iter().map(|(voter, _)| *voter).collect();
+    let listed: BTreeSet<MemberId> = proof.votes.iter().map(|(voter, _)| *voter).collect();
     if !suffices(tables, &listed) {
         // No signature is checked for nothing.
         return false;
     }
-    let vote = mandate.vote();
+    let vote = proof.vote();
     let mut voted = BTreeSet::new();
-    for (voter, signature) in &mandate.votes {
+    for (voter, signature) in &proof.votes {
         if !tables.accepted.voters.contains(voter) && !tables.committed.voters.contains(voter) {
             continue;
         }
@@ -372,16 +372,13 @@ mod tests {
             answered(&mut core, &mut cx, id(2), answer, signature);
             assert_eq!(core.election.leads(), wins, "{signature:?}");
         }
-        let mandate = &core.election.mandates.known[&core.election.term];
-        assert_eq!(
-            (mandate.votes.len(), holds(&core.tables, mandate)),
-            (2, true)
-        );
+        let proof = &core.election.proofs.known[&core.election.term];
+        assert_eq!((proof.votes.len(), holds(&core.tables, proof)), (2, true));
         assert_eq!(cx.ignored, 5);
     }
 
-    /// A coordinator whose voters have changed since it was elected has a mandate that newcomers
-    /// cannot check. So it stands again, once for each table.
+    /// A coordinator whose voters have changed since it was elected has a election proof that
+    /// newcomers cannot check. So it stands again, once for each table.
     #[test]
     fn a_coordinator_whose_voters_changed_stands_again() {
         let (mut cx, mut core) = first_of(5);
@@ -397,7 +394,7 @@ mod tests {
             answered(&mut core, &mut cx, id(by), answer, Some(signature));
         }
         assert!(core.election.leads());
-        assert!(!core.election.outlived_mandate(&cx, &core.tables));
+        assert!(!core.election.outlived_proof(&cx, &core.tables));
         for (voters, outlived) in [([1, 2, 5], false), ([1, 4, 5], true), ([1, 4, 5], false)] {
             let mut table = (*core.tables.committed.table).clone();
             table.version = table.version.next();
@@ -405,12 +402,12 @@ mod tests {
             core.tables.committed = NamedTable::new(Arc::new(table));
             core.tables.accepted = core.tables.committed.clone();
             // Asked twice of one table, it answers once.
-            let asked = [(); 2].map(|()| core.election.outlived_mandate(&cx, &core.tables));
+            let asked = [(); 2].map(|()| core.election.outlived_proof(&cx, &core.tables));
             assert_eq!(asked, [outlived, false], "{voters:?}");
             if outlived {
-                core.election.mandates.compared = None;
-                core.election.mandates.known.clear();
-                core.election.mandates.keep(Mandate {
+                core.election.proofs.compared = None;
+                core.election.proofs.known.clear();
+                core.election.proofs.keep(ElectionProof {
                     cluster: core.tables.cluster(),
                     term: core.election.term,
                     candidate: id(1),

@@ -1,4 +1,4 @@
-//! Detours: if two members do not reach each other's data ports, a third one that reaches both
+//! Relays: if two members do not reach each other's data ports, a third one that reaches both
 //! carries their datagrams.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //! carries only between its own peers, over direct connections: one hop, never a circle. A datagram
 //! that C cannot pass on at once is lost, as on any path, and the protocol sends it again.
 //!
-//! Datagrams on a detour are sent directly as well, so that both ends learn at once when the direct
+//! Datagrams on a relay are sent directly as well, so that both ends learn at once when the direct
 //! path works again.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -30,7 +30,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(1);
 const SENDS_LEAST: u32 = 3;
 /// How long the other end's last message about its path counts: longer than a connection is silent.
 const DEAF: Duration = Duration::from_millis(1200);
-/// A detour that lasts this long is reported to operators.
+/// A relay that lasts this long is reported to operators.
 const NOTICEABLE: Duration = Duration::from_secs(2);
 /// A member that carried a datagram within this time carries the next one as well.
 const CARRIES: Duration = Duration::from_secs(1);
@@ -48,10 +48,10 @@ const HEAD: usize = 1 + 8 + 2;
 
 /// What one end of a connection knows of the direct path to the other.
 #[derive(Debug, Default)]
-pub(super) struct DetourWay {
-    /// The member at the other end; `None`: never takes a detour.
+pub(super) struct DirectPath {
+    /// The member at the other end; `None`: never takes a relay.
     pub(super) peer: Option<MemberId>,
-    /// The connection was begun by a detour: the other end's address is unknown until something
+    /// The connection was begun by a relay: the other end's address is unknown until something
     /// comes directly.
     pub(super) begun_around: bool,
     /// The other end's address, once it is known.
@@ -65,7 +65,7 @@ pub(super) struct DetourWay {
     carrier: Option<(MemberId, Instant)>,
 }
 
-impl DetourWay {
+impl DirectPath {
     /// A datagram came directly.
     pub(super) fn heard(&mut self) {
         self.unheard = None;
@@ -82,7 +82,7 @@ impl DetourWay {
         }
     }
 
-    /// A datagram came by a detour. `deaf`: its sender receives nothing directly.
+    /// A datagram came by a relay. `deaf`: its sender receives nothing directly.
     pub(super) fn came_around(&mut self, now: Instant, by: MemberId, deaf: bool) {
         self.carrier = Some((by, now));
         self.deaf = deaf.then_some(now);
@@ -104,7 +104,7 @@ impl DetourWay {
         passed >= PATIENCE && passed >= (round_trip() * ROUND_TRIPS).min(PATIENCE_MAX)
     }
 
-    /// Whether datagrams must take a detour, for either end.
+    /// Whether datagrams must take a relay, for either end.
     pub(super) fn strays(&self, now: Instant, round_trip: impl FnOnce() -> Duration) -> bool {
         self.deaf
             .is_some_and(|at| now.saturating_duration_since(at) < DEAF)
@@ -127,7 +127,7 @@ impl DetourWay {
     }
 }
 
-/// A datagram on a detour, as it is encoded on a lane.
+/// A datagram on a relay, as it is encoded on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
     /// True: it was passed on, and comes from `end`. False: it shall be passed on to `end`.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn a_way_strays_once_several_sends_were_unheard_for_long_enough() {
         let start = Instant::now();
-        let mut way = DetourWay::default();
+        let mut way = DirectPath::default();
         way.sent(start);
         // An ack, which gets no answer.
         assert!(!way.strays(after(5000)(start), FAST));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_peer_takes_a_detour_only_while_the_other_end_is_deaf() {
         let start = Instant::now();
-        let mut way = DetourWay::default();
+        let mut way = DirectPath::default();
         way.came_around(start, MemberId(16), false);
         assert!(
             !way.strays(start, FAST),
@@ -247,7 +247,7 @@ mod tests {
     fn the_last_carrier_carries_on_and_otherwise_each_has_a_turn() {
         let start = Instant::now();
         let (c, d) = (MemberId(16), MemberId(32));
-        let mut way = DetourWay::default();
+        let mut way = DirectPath::default();
         assert_eq!(way.carrier(start, &[c, d]), None);
         way.sent(start);
         let asked: Vec<_> = [0, 399, 400, 800]

@@ -1,10 +1,10 @@
 //! The callers of this node, and those of other nodes that ask it: what they wait for, and what
 //! they get.
 
-use super::ready::Ready;
+use super::committed_outcomes::CommittedOutcomes;
 use crate::command::operation::Work;
 use crate::value::outcome::Outcome;
-use crate::wire::api::Token;
+use crate::wire::api::CallToken;
 use crate::wire::trace::TraceContext;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,17 +16,17 @@ const FORGOTTEN_MAX: usize = 4_096;
 #[derive(Debug)]
 pub(crate) struct Callers {
     /// Executed and committed calls. `release` decides whether they may be answered.
-    pub(crate) ready: Ready,
+    pub(crate) ready: CommittedOutcomes,
     /// Number of calls that are not answered.
     pub(crate) outstanding: usize,
     /// Reads in this pass that were answered at once.
     pub(crate) read_at_once: u32,
-    outcomes: VecDeque<(Token, Outcome)>,
+    outcomes: VecDeque<(CallToken, Outcome)>,
     /// Local calls that were executed and changed nothing, and whose outcomes are lost.
-    overtaken: VecDeque<(Token, Work)>,
-    forgotten: BTreeSet<Token>,
+    overtaken: VecDeque<(CallToken, Work)>,
+    forgotten: BTreeSet<CallToken>,
     /// The contexts of callers' spans, if they are sampled.
-    traced: BTreeMap<Token, TraceContext>,
+    traced: BTreeMap<CallToken, TraceContext>,
     /// Partitions with calls that wait for a crowded peer, in the order in which they began to
     /// wait.
     crowded: BTreeMap<MemberId, VecDeque<PartitionRef>>,
@@ -36,7 +36,7 @@ pub(crate) struct Callers {
 impl Default for Callers {
     fn default() -> Self {
         Self {
-            ready: Ready::default(),
+            ready: CommittedOutcomes::default(),
             outstanding: 0,
             read_at_once: 0,
             outcomes: VecDeque::new(),
@@ -63,12 +63,12 @@ impl Callers {
     }
 
     /// A caller of this node has its outcome.
-    pub(crate) fn answer(&mut self, token: Token, outcome: Outcome) {
+    pub(crate) fn answer(&mut self, token: CallToken, outcome: Outcome) {
         self.outcomes.push_back((token, outcome));
     }
 
     /// A call of this node was executed, and its outcome is lost: its caller decides what to do.
-    pub(crate) fn leave(&mut self, token: Token, work: Work) {
+    pub(crate) fn leave(&mut self, token: CallToken, work: Work) {
         self.overtaken.push_back((token, work));
     }
 
@@ -78,7 +78,7 @@ impl Callers {
     }
 
     /// The next outcome of a caller that still waits for it.
-    pub(crate) fn poll_outcome(&mut self) -> Option<(Token, Outcome)> {
+    pub(crate) fn poll_outcome(&mut self) -> Option<(CallToken, Outcome)> {
         loop {
             let (token, outcome) = self.outcomes.pop_front()?;
             if self.is_wanted(token) {
@@ -88,7 +88,7 @@ impl Callers {
     }
 
     /// The next call of a caller that still waits for it, whose outcome is lost.
-    pub(crate) fn poll_overtaken(&mut self) -> Option<(Token, Work)> {
+    pub(crate) fn poll_overtaken(&mut self) -> Option<(CallToken, Work)> {
         loop {
             let (token, work) = self.overtaken.pop_front()?;
             if self.is_wanted(token) {
@@ -98,7 +98,7 @@ impl Callers {
     }
 
     /// Whether the caller of an operation that ends now still waits for it.
-    fn is_wanted(&mut self, token: Token) -> bool {
+    fn is_wanted(&mut self, token: CallToken) -> bool {
         if !self.traced.is_empty() {
             self.traced.remove(&token);
         }
@@ -106,7 +106,7 @@ impl Callers {
     }
 
     /// The caller behind this token, which is about to submit, has a sampled context.
-    pub(crate) fn trace(&mut self, token: Token, context: TraceContext) {
+    pub(crate) fn trace(&mut self, token: CallToken, context: TraceContext) {
         self.traced.insert(token, context);
     }
 
@@ -116,7 +116,7 @@ impl Callers {
     }
 
     /// The context of this caller's span, if it has one.
-    pub(crate) fn traced(&self, token: Token) -> Option<TraceContext> {
+    pub(crate) fn traced(&self, token: CallToken) -> Option<TraceContext> {
         if self.traced.is_empty() {
             return None;
         }
@@ -124,14 +124,14 @@ impl Callers {
     }
 
     /// A caller is gone. True: enough are gone to remove those without an open call.
-    pub(crate) fn forget(&mut self, token: Token) -> bool {
+    pub(crate) fn forget(&mut self, token: CallToken) -> bool {
         self.forgotten.insert(token);
         self.forgotten.len() >= FORGOTTEN_MAX && self.forgotten.len().is_power_of_two()
     }
 
     /// Removes the forgotten callers but those with one of these calls, or with an outcome: most
     /// were answered before they were forgotten.
-    pub(crate) fn forget_answered(&mut self, calls: impl Iterator<Item = Token>) {
+    pub(crate) fn forget_answered(&mut self, calls: impl Iterator<Item = CallToken>) {
         let live = calls.chain(self.outcomes.iter().map(|(token, _)| *token));
         self.forgotten = live.filter(|t| self.forgotten.contains(t)).collect();
     }

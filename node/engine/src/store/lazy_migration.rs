@@ -1,21 +1,22 @@
 //! A store that takes over the contents of other stores while it is in use: the stores of
 //! partitions that were split or merged.
 //!
-//! The former stores do not change any more, so several can draw from them. Each operation draws
-//! its key before it looks it up. The rest is drawn a slice at a time. From then on, a key that was
-//! drawn is found here, or among the keys that are gone:
+//! The former stores do not change any more, so several can migrate from them. Each operation
+//! migrates its key before it looks it up. The rest is migrated a slice at a time. From then on, a
+//! key that was migrated is found here, or among the keys that are gone:
 //! ```text
 //!   here ─────────> found: it is newer than in the former stores
 //!   gone ─────────> deleted here, though a former store has it
-//!   neither ──────> as in the former stores: it is drawn
+//!   neither ──────> as in the former stores: it is migrated
 //! ```
-//! So keys may be drawn in any order, at any time, and differently at every member. If a partition
-//! that is drawing is itself split or merged, the new ones draw from it as it is: first from what
-//! is there, and then from what it would have drawn, except for keys that are gone there.
+//! So keys may be migrated in any order, at any time, and differently at every member. If a
+//! partition that is migrating is itself split or merged, the new ones migrate from it as it is:
+//! first from what is there, and then from what it would have migrated, except for keys that are
+//! gone there.
 
 use super::contents::Store;
 
-use super::map::{ByKey, Map};
+use super::map::{ByKey, StoredMap};
 use super::maps::AllMaps;
 use crate::mutant::{self, broken};
 use crate::store::index::Index;
@@ -28,16 +29,16 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A key that is looked at and does not belong here costs this many times less than one that is
-/// drawn.
+/// migrated.
 const PASSED_BY: usize = 8;
 /// What a map costs besides its keys. There may be thousands of maps, most of them empty.
 const PER_MAP: usize = 64;
-/// Least number of keys that are drawn at once for a scan.
+/// Least number of keys that are migrated at once for a scan.
 const SCANNED: usize = 64;
 
-/// Decides which keys are drawn.
+/// Decides which keys are migrated.
 pub(crate) trait Portion: fmt::Debug + Send + Sync {
-    /// Whether this key is drawn.
+    /// Whether this key is migrated.
     fn holds(&self, map: MapId, key: &[u8]) -> bool;
 
     /// The keys of a map lie from one key up to, but not including, another. An empty end means
@@ -49,44 +50,44 @@ pub(crate) trait Portion: fmt::Debug + Send + Sync {
 
 /// The contents of a former partition.
 #[derive(Debug, Clone)]
-pub(crate) struct FormerContents {
-    maps: Vec<(MapId, Arc<Map>, FormerTables)>,
-    /// How far its clock is behind the clock of the stores that draw from it.
+pub(crate) struct ParentContents {
+    maps: Vec<(MapId, Arc<StoredMap>, ParentTables)>,
+    /// How far its clock is behind the clock of the stores that migrate from it.
     behind_ms: u64,
 }
 
-/// The tables of a former map. They are not shared: who draws the entry of one takes it.
-type FormerTables = Arc<Mutex<BTreeMap<Key, Map>>>;
+/// The tables of a former map. They are not shared: who migrates the entry of one takes it.
+type ParentTables = Arc<Mutex<BTreeMap<Key, StoredMap>>>;
 
 /// A former map.
 #[derive(Debug, Clone)]
-struct Layer {
-    map: Arc<Map>,
-    tables: FormerTables,
+struct InheritedMap {
+    map: Arc<StoredMap>,
+    tables: ParentTables,
     /// How far the clock of its deadlines is behind.
     behind_ms: u64,
-    /// Whether all of it was drawn. Then only its gone keys count.
-    drawn: bool,
+    /// Whether all of it was migrated. Then only its gone keys count.
+    migrated: bool,
 }
 
-impl Layer {
+impl InheritedMap {
     fn get(&self, order: u64, key: &[u8]) -> Option<&Entry> {
-        self.map.index.get(order, key).filter(|_| !self.drawn)
+        self.map.index.get(order, key).filter(|_| !self.migrated)
     }
 
-    /// The table of an entry that is drawn.
-    fn take_table(&self, entry: &Entry) -> Option<Map> {
+    /// The table of an entry that is migrated.
+    fn take_table(&self, entry: &Entry) -> Option<StoredMap> {
         if !entry.is_table() {
             return None;
         }
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
         let mut table = tables.remove(entry.key())?;
-        table.lose_walks();
+        table.lose_cursors();
         Some(table)
     }
 
-    /// The map with what was not drawn of its tables, if no other store shares it.
-    fn into_map(self) -> Option<Map> {
+    /// The map with what was not migrated of its tables, if no other store shares it.
+    fn into_map(self) -> Option<StoredMap> {
         let mut map = Arc::into_inner(self.map)?;
         if let Some(tables) = Arc::into_inner(self.tables) {
             map.tables = tables.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -97,23 +98,24 @@ impl Layer {
 
 /// The keys of a map that are still in former stores.
 #[derive(Debug)]
-pub(super) struct Rest {
-    /// Former maps, in the order of drawing. A key that an earlier one has, or that is gone there,
-    /// hides the key in later ones.
-    layers: Vec<Layer>,
+pub(super) struct MigrationRest {
+    /// Former maps, in the order of migrating. A key that an earlier one has, or that is gone
+    /// there, hides the key in later ones.
+    layers: Vec<InheritedMap>,
     portion: Arc<dyn Portion>,
-    /// The last key that was looked at in the first map that is not all drawn.
+    /// The last key that was looked at in the first map that is not all migrated.
     after: Option<Key>,
     /// Keys of former maps that were deleted since.
     gone: Index,
-    /// About how many bytes and keys are still to be drawn. They are in the map's accounts already.
+    /// About how many bytes and keys are still to be migrated. They are in the map's accounts
+    /// already.
     bytes: usize,
     keys: usize,
 }
 
-impl Rest {
+impl MigrationRest {
     /// The entry of a key in former maps, and the layer that has it.
-    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, &Layer)> {
+    fn find(&self, order: u64, key: &[u8]) -> Option<(&Entry, &InheritedMap)> {
         for layer in &self.layers {
             match layer.get(order, key) {
                 Some(entry) => return Some((entry, layer)),
@@ -133,14 +135,14 @@ impl Rest {
             .any(|earlier| earlier.get(order, key).is_some() || earlier.map.is_gone(order, key))
     }
 
-    /// The former maps that are not all drawn, with the numbers of their layers.
-    fn undrawn(&self) -> Vec<(usize, Arc<Map>)> {
+    /// The former maps that are not all migrated, with the numbers of their layers.
+    fn unmigrated(&self) -> Vec<(usize, Arc<StoredMap>)> {
         let layers = self.layers.iter().enumerate();
-        let layers = layers.filter(|(_, layer)| !layer.drawn);
+        let layers = layers.filter(|(_, layer)| !layer.migrated);
         layers.map(|(at, layer)| (at, layer.map.clone())).collect()
     }
 
-    /// About how many keys are still to be drawn.
+    /// About how many keys are still to be migrated.
     pub(super) const fn keys(&self) -> usize {
         self.keys
     }
@@ -163,7 +165,7 @@ impl Rest {
     }
 }
 
-impl Map {
+impl StoredMap {
     fn is_gone(&self, order: u64, key: &[u8]) -> bool {
         self.rest
             .as_ref()
@@ -177,7 +179,7 @@ impl Map {
             && !self.is_gone(order, key)
     }
 
-    /// A key was drawn, with `bytes`.
+    /// A key was migrated, with `bytes`.
     fn came(&mut self, bytes: usize) -> usize {
         let Some(rest) = &mut self.rest else { return 0 };
         let bytes = bytes.min(rest.bytes);
@@ -221,13 +223,17 @@ impl Map {
         self.rest
             .into_iter()
             .flat_map(|rest| rest.layers)
-            .filter_map(Layer::into_map)
+            .filter_map(InheritedMap::into_map)
     }
 }
 
 impl Store {
-    /// Takes its contents for others to draw from. The rest goes to the garbage.
-    pub(crate) fn into_former(mut self, behind_ms: u64, garbage: &mut Vec<Map>) -> FormerContents {
+    /// Takes its contents for others to migrate from. The rest goes to the garbage.
+    pub(crate) fn into_former(
+        mut self,
+        behind_ms: u64,
+        garbage: &mut Vec<StoredMap>,
+    ) -> ParentContents {
         let maps = std::mem::take(&mut self.maps.all)
             .into_iter()
             .map(|(id, mut map)| {
@@ -236,28 +242,28 @@ impl Store {
             })
             .collect();
         garbage.extend(self.take());
-        FormerContents { maps, behind_ms }
+        ParentContents { maps, behind_ms }
     }
 
-    /// Lets an empty store draw from former ones from now on. Each of `shared_by` stores draws
-    /// about the same share of them.
-    pub(crate) fn draw_from(
+    /// Lets an empty store migrate from former ones from now on. Each of `shared_by` stores
+    /// migrates about the same share of them.
+    pub(crate) fn migrate_from(
         mut self,
-        former: &[FormerContents],
+        former: &[ParentContents],
         shared_by: usize,
         portion: &Arc<dyn Portion>,
     ) -> Self {
-        for FormerContents { maps, behind_ms } in former {
+        for ParentContents { maps, behind_ms } in former {
             for (id, from, tables) in maps {
                 let map = self
                     .maps
                     .all
                     .entry(*id)
-                    .or_insert_with(|| Map::new(self.maps.seed, self.maps.sorted));
+                    .or_insert_with(|| StoredMap::new(self.maps.seed, self.maps.sorted));
                 let rest = map.rest.get_or_insert_with(|| {
                     self.maps.parts += 1;
                     let (portion, gone) = (portion.clone(), Index::new(self.maps.seed));
-                    Box::new(Rest {
+                    Box::new(MigrationRest {
                         layers: Vec::new(),
                         portion,
                         after: None,
@@ -266,17 +272,17 @@ impl Store {
                         keys: 0,
                     })
                 });
-                rest.layers.push(Layer {
+                rest.layers.push(InheritedMap {
                     map: from.clone(),
                     tables: tables.clone(),
                     behind_ms: *behind_ms,
-                    drawn: false,
+                    migrated: false,
                 });
                 let bytes = from.bytes / shared_by.max(1);
                 rest.bytes += bytes;
                 rest.keys += from.len() / shared_by.max(1);
                 if let Some(before) = &from.rest {
-                    let behind = |layer: &Layer| Layer {
+                    let behind = |layer: &InheritedMap| InheritedMap {
                         behind_ms: layer.behind_ms.saturating_add(*behind_ms),
                         ..layer.clone()
                     };
@@ -290,57 +296,57 @@ impl Store {
         self
     }
 
-    /// Draws a key: from now on it is here, if it exists.
+    /// Migrates a key: from now on it is here, if it exists.
     #[inline]
-    pub(crate) fn draw(&mut self, map: MapId, order: u64, key: &[u8]) {
+    pub(crate) fn migrate(&mut self, map: MapId, order: u64, key: &[u8]) {
         if !self.is_whole() {
-            self.draw_key(map, order, key);
+            self.migrate_key(map, order, key);
         }
     }
 
     #[cold]
-    fn draw_key(&mut self, map: MapId, order: u64, key: &[u8]) {
+    fn migrate_key(&mut self, map: MapId, order: u64, key: &[u8]) {
         let here = self.maps.all.get(&map);
         if let Some(here) = here.filter(|here| here.lacks(order, key))
             && let Some((entry, layer)) = here.rest.as_ref().and_then(|r| r.find(order, key))
         {
             let (entry, table) = (entry.clone(), layer.take_table(entry));
             let behind_ms = layer.behind_ms;
-            self.draw_in((map, order), entry, table, behind_ms);
+            self.migrate_layer((map, order), entry, table, behind_ms);
         }
     }
 
-    /// Draws the entries of a layer that belong here and have not been drawn.
-    fn draw_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
+    /// Migrates the entries of a layer that belong here and have not been migrated.
+    fn migrate_all(&mut self, map: MapId, entries: Vec<Entry>, layer: usize) -> usize {
         let Some(rest) = self.maps.rest(map) else {
             return 0;
         };
         let Some(from) = rest.layers.get(layer).cloned() else {
             return 0;
         };
-        let (portion, mut drawn) = (rest.portion.clone(), 0);
+        let (portion, mut migrated) = (rest.portion.clone(), 0);
         let mut entries = entries;
         entries.retain(|entry| portion.holds(map, entry.key()));
         for entry in entries {
             let order = self.order(entry.key());
-            let lacks = |here: &Map| {
-                let hidden = |rest: &Rest| rest.is_hidden(layer, order, entry.key());
+            let lacks = |here: &StoredMap| {
+                let hidden = |rest: &MigrationRest| rest.is_hidden(layer, order, entry.key());
                 here.lacks(order, entry.key()) && !here.rest.as_deref().is_none_or(hidden)
             };
             if self.maps.all.get(&map).is_some_and(lacks) {
                 let table = from.take_table(&entry);
-                self.draw_in((map, order), entry, table, from.behind_ms);
-                drawn += 1;
+                self.migrate_layer((map, order), entry, table, from.behind_ms);
+                migrated += 1;
             }
         }
-        drawn
+        migrated
     }
 
-    fn draw_in(
+    fn migrate_layer(
         &mut self,
         (map, order): (MapId, u64),
         entry: Entry,
-        table: Option<Map>,
+        table: Option<StoredMap>,
         behind_ms: u64,
     ) {
         if behind_ms > 0 && entry.deadline() != 0 {
@@ -356,7 +362,7 @@ impl Store {
         {
             table.move_deadlines(behind_ms);
         }
-        let bytes = self.cost(&entry) + table.as_ref().map_or(0, Map::table_cost);
+        let bytes = self.cost(&entry) + table.as_ref().map_or(0, StoredMap::table_cost);
         let key = table.as_ref().map(|_| Key::from(entry.key()));
         self.insert(map, order, entry);
         if let Some(here) = self.maps.all.get_mut(&map) {
@@ -369,8 +375,8 @@ impl Store {
         }
     }
 
-    /// Draws about `count` more entries. Former maps that are all drawn go to the garbage.
-    pub(crate) fn draw_some(&mut self, count: usize, garbage: &mut Vec<Map>) {
+    /// Migrates about `count` more entries. Former maps that are all migrated go to the garbage.
+    pub(crate) fn migrate_some(&mut self, count: usize, garbage: &mut Vec<StoredMap>) {
         let mut left = count;
         while left > 0 {
             let mut maps = self.maps.all.iter_mut();
@@ -378,8 +384,8 @@ impl Store {
             else {
                 return;
             };
-            let Some(number) = rest.layers.iter().position(|layer| !layer.drawn) else {
-                self.drawn_up(map, garbage);
+            let Some(number) = rest.layers.iter().position(|layer| !layer.migrated) else {
+                self.migrated_whole(map, garbage);
                 left = left.saturating_sub(PER_MAP);
                 continue;
             };
@@ -398,20 +404,20 @@ impl Store {
             rest.after = entries.last().map(|entry| entry.key().into());
             if rest.after.is_none() {
                 if rest.layers[number].map.rest.is_some() {
-                    rest.layers[number].drawn = true;
+                    rest.layers[number].migrated = true;
                 } else {
                     garbage.extend(rest.layers.remove(number).into_map());
                 }
                 continue;
             }
             let looked = entries.len();
-            let drawn = self.draw_all(map, entries, number);
-            left = left.saturating_sub(drawn + (looked - drawn) / PASSED_BY + 1);
+            let migrated = self.migrate_all(map, entries, number);
+            left = left.saturating_sub(migrated + (looked - migrated) / PASSED_BY + 1);
         }
     }
 
     /// All keys of a map are here.
-    fn drawn_up(&mut self, map: MapId, garbage: &mut Vec<Map>) {
+    fn migrated_whole(&mut self, map: MapId, garbage: &mut Vec<StoredMap>) {
         let Some(here) = self.maps.all.get_mut(&map) else {
             return;
         };
@@ -419,18 +425,18 @@ impl Store {
         self.maps.parts -= 1;
         here.bytes -= rest.bytes;
         self.maps.bytes -= rest.bytes;
-        garbage.push(Map {
+        garbage.push(StoredMap {
             rest: Some(rest),
-            ..Map::new(self.maps.seed, false)
+            ..StoredMap::new(self.maps.seed, false)
         });
         if here.index.is_empty() {
             self.maps.all.remove(&map);
         }
     }
 
-    /// Draws about `count` of the first keys of a range, or of the last ones. Returns the last of
-    /// them if more may be left: up to it, all keys are here.
-    pub(crate) fn draw_range(
+    /// Migrates about `count` of the first keys of a range, or of the last ones. Returns the last
+    /// of them if more may be left: up to it, all keys are here.
+    pub(crate) fn migrate_range(
         &mut self,
         map: MapId,
         from: &[u8],
@@ -439,7 +445,7 @@ impl Store {
         reverse: bool,
     ) -> Option<Key> {
         let rest = self.maps.rest(map)?;
-        let (portion, layers) = (rest.portion.clone(), rest.undrawn());
+        let (portion, layers) = (rest.portion.clone(), rest.unmigrated());
         // Keys outside of the portion belong to other partitions, however many they are.
         let (first, end) = portion.span(map)?;
         let from = from.max(first);
@@ -479,14 +485,14 @@ impl Store {
                     upto
                 };
             }
-            self.draw_all(map, entries, number);
+            self.migrate_all(map, entries, number);
         }
         upto
     }
 
-    /// Draws the keys of some places from one on, where a place is an order without its lowest
+    /// Migrates the keys of some places from one on, where a place is an order without its lowest
     /// bits. Returns the last place if more may be left: up to it, all keys are here.
-    pub(crate) fn draw_places(
+    pub(crate) fn migrate_places(
         &mut self,
         map: MapId,
         from: u64,
@@ -494,12 +500,12 @@ impl Store {
         count: usize,
     ) -> Option<u64> {
         let mut upto: Option<u64> = None;
-        for (number, former) in self.maps.rest(map)?.undrawn() {
+        for (number, former) in self.maps.rest(map)?.unmigrated() {
             let mut entries: Vec<Entry> = Vec::new();
             let mut last = None;
             for entry in former.index.iter_from(from << shift) {
                 let place = self.order(entry.key()) >> shift;
-                // Keys of one place are drawn together.
+                // Keys of one place are migrated together.
                 if entries.len() >= count.max(SCANNED) && last != Some(place) {
                     upto = Some(upto.map_or(place - 1, |upto| upto.min(place - 1)));
                     break;
@@ -507,7 +513,7 @@ impl Store {
                 last = Some(place);
                 entries.push(entry.clone());
             }
-            self.draw_all(map, entries, number);
+            self.migrate_all(map, entries, number);
         }
         upto
     }
@@ -515,11 +521,11 @@ impl Store {
 
 impl AllMaps {
     /// The keys of a map that are still in former stores, if any may be.
-    fn rest(&self, map: MapId) -> Option<&Rest> {
+    fn rest(&self, map: MapId) -> Option<&MigrationRest> {
         self.all.get(&map)?.rest.as_deref()
     }
 
-    /// Whether nothing is left to be drawn.
+    /// Whether nothing is left to be migrated.
     pub(crate) const fn is_whole(&self) -> bool {
         self.parts == 0
     }
@@ -531,8 +537,8 @@ impl AllMaps {
             .is_some_and(|map| map.len() > 0 || map.rest.is_some())
     }
 
-    /// The keys that are still to be drawn, as they will be: for inspection only.
-    pub(super) fn undrawn(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
+    /// The keys that are still to be migrated, as they will be: for inspection only.
+    pub(super) fn unmigrated(&self) -> impl Iterator<Item = (MapId, Option<Key>, Entry)> {
         self.all
             .iter()
             .filter_map(|(id, here)| Some((*id, here, here.rest.as_ref()?)))
@@ -541,7 +547,7 @@ impl AllMaps {
                     .layers
                     .iter()
                     .enumerate()
-                    .filter(|(_, layer)| !layer.drawn);
+                    .filter(|(_, layer)| !layer.migrated);
                 let all = layers.flat_map(|(number, layer)| {
                     let entries = layer.map.index.iter_from(0);
                     entries.map(move |entry| (number, entry, layer))

@@ -25,7 +25,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The other clusters that were met lately.
 #[derive(Debug, Default)]
-pub(super) struct Others {
+pub(super) struct OtherClusters {
     met: BTreeMap<ClusterId, Met>,
     asked_at: Option<Time>,
 }
@@ -37,7 +37,7 @@ struct Met {
     at: Time,
 }
 
-impl Others {
+impl OtherClusters {
     /// A member of another cluster says that its cluster holds data.
     pub(super) fn meet(
         &mut self,

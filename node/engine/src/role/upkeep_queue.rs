@@ -13,7 +13,7 @@ pub(crate) const UPKEEP: Duration = Duration::from_millis(50);
 
 /// The partitions that have their turn.
 #[derive(Debug)]
-pub(crate) struct Rounds {
+pub(crate) struct UpkeepQueue {
     /// Partitions that the next upkeep looks at. All others have nothing to do. An idle node looks
     /// at none: looking at a thousand partitions twenty times a second was a third of its cost.
     pub(crate) noticed: Vec<PartitionRef>,
@@ -23,20 +23,20 @@ pub(crate) struct Rounds {
     pub(crate) gives_up_to: Time,
     /// Partitions with overdue keys.
     pub(crate) expiring: VecDeque<PartitionRef>,
-    /// Partitions that still draw from former ones.
-    pub(crate) drawing: VecDeque<PartitionRef>,
+    /// Partitions that still migrate from former ones.
+    pub(crate) migrating: VecDeque<PartitionRef>,
     /// When loads were last measured, and how often they were.
     pub(crate) measured: (Time, u32),
 }
 
-impl Rounds {
+impl UpkeepQueue {
     pub(crate) const fn new(now: Time) -> Self {
         Self {
             noticed: Vec::new(),
             looking_at: VecDeque::new(),
             gives_up_to: Time::ZERO,
             expiring: VecDeque::new(),
-            drawing: VecDeque::new(),
+            migrating: VecDeque::new(),
             measured: (now, 0),
         }
     }
@@ -61,11 +61,11 @@ impl Rounds {
         }
     }
 
-    /// A partition draws from former ones.
-    pub(crate) fn draws(&mut self, slot: &mut Slot, timers: &mut Timers) {
-        if !std::mem::replace(&mut slot.drawing, true) {
-            self.drawing.push_back(slot.at);
-            timers.want(Duty::Draw);
+    /// A partition migrates from former ones.
+    pub(crate) fn migrates(&mut self, slot: &mut Slot, timers: &mut Timers) {
+        if !std::mem::replace(&mut slot.migrating, true) {
+            self.migrating.push_back(slot.at);
+            timers.want(Duty::Migrate);
         }
     }
 }

@@ -4,11 +4,11 @@
 //! after each wrong one, all others of that address wait again. With this, a hundred connections
 //! guess no faster than one. Right passwords wait too: otherwise a guesser would hang up on each
 //! answer that does not come at once. But a right one makes no other wait, so that a pool of
-//! clients whose address has a wrong one among them is let in soon. At the doors of RESP, passwords
-//! of an address are judged in their order, and few may wait, so that a client with the password is
-//! judged before its time to log in is over.
+//! clients whose address has a wrong one among them is let in soon. At the front ends of RESP,
+//! passwords of an address are judged in their order, and few may wait, so that a client with the
+//! password is judged before its time to log in is over.
 
-use crate::seldom::{A_MINUTE, LeftOut, Seldom, network};
+use crate::log_limit::{A_MINUTE, LeftOut, LogLimit, network};
 use doyen_gossip::Time;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -29,18 +29,18 @@ const TURN: Duration = Duration::from_millis(40);
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 4096;
 
-/// The wrong guesses at one door.
+/// The wrong guesses at one front end.
 #[derive(Debug)]
-pub(crate) struct Guesses {
-    wrong: BTreeMap<IpAddr, WrongGuesses>,
+pub(crate) struct LoginThrottle {
+    wrong: BTreeMap<IpAddr, WrongLogins>,
     failures: u64,
-    told: Seldom,
+    told: LogLimit,
     #[cfg(feature = "resp")]
-    waiting: WaitingGuess,
+    waiting: WaitingLogin,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct WrongGuesses {
+struct WrongLogins {
     times: u32,
     last: Time,
     /// Until when another password of the address has its turn.
@@ -48,7 +48,7 @@ struct WrongGuesses {
     turn: Time,
 }
 
-impl WrongGuesses {
+impl WrongLogins {
     fn until(self) -> Time {
         let doubled = DELAY_FIRST.saturating_mul(1 << self.times.saturating_sub(1).min(16));
         self.last + doubled.min(DELAY_MAX)
@@ -58,16 +58,16 @@ impl WrongGuesses {
 /// How many passwords of each address wait.
 #[cfg(feature = "resp")]
 #[derive(Debug, Default)]
-struct WaitingGuess(BTreeMap<IpAddr, u32>);
+struct WaitingLogin(BTreeMap<IpAddr, u32>);
 
-impl Guesses {
+impl LoginThrottle {
     pub(crate) fn new() -> Self {
         Self {
             wrong: BTreeMap::new(),
             failures: 0,
-            told: Seldom::new(A_MINUTE),
+            told: LogLimit::new(A_MINUTE),
             #[cfg(feature = "resp")]
-            waiting: WaitingGuess::default(),
+            waiting: WaitingLogin::default(),
         }
     }
 
@@ -142,7 +142,7 @@ impl Guesses {
                 self.wrong.remove(&oldest);
             }
         }
-        let wrong = self.wrong.entry(from).or_insert(WrongGuesses {
+        let wrong = self.wrong.entry(from).or_insert(WrongLogins {
             times: 0,
             last: now,
             #[cfg(feature = "resp")]
@@ -167,36 +167,36 @@ mod tests {
 
     #[test]
     fn each_wrong_password_of_an_address_makes_its_next_one_wait_longer() {
-        let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
+        let (mut throttle, from) = (LoginThrottle::new(), ip("192.0.2.1"));
         let mut now = Time::ZERO + Duration::from_secs(1000);
-        assert_eq!(guesses.waits_until(now, from), None);
+        assert_eq!(throttle.waits_until(now, from), None);
         let mut waited = Vec::new();
         for _ in 0..8 {
-            guesses.failed(now, from);
-            let until = guesses.waits_until(now, from).expect("it waits");
+            throttle.failed(now, from);
+            let until = throttle.waits_until(now, from).expect("it waits");
             waited.push(until.since(now).as_millis());
             now = until;
-            assert_eq!(guesses.waits_until(now, from), None, "then it is judged");
+            assert_eq!(throttle.waits_until(now, from), None, "then it is judged");
         }
         assert_eq!(waited, [50, 100, 200, 400, 800, 1600, 2000, 2000]);
-        guesses.failed(now, from);
+        throttle.failed(now, from);
         assert_eq!(
-            guesses.waits_until(now, ip("192.0.2.2")),
+            throttle.waits_until(now, ip("192.0.2.2")),
             None,
             "others do not wait"
         );
         assert!(
-            guesses.waits_until(now, ip("::ffff:192.0.2.1")).is_some(),
+            throttle.waits_until(now, ip("::ffff:192.0.2.1")).is_some(),
             "the same address, written otherwise"
         );
         now = now + FORGOTTEN_AFTER;
-        guesses.failed(now, from);
+        throttle.failed(now, from);
         assert_eq!(
-            guesses.waits_until(now, from),
+            throttle.waits_until(now, from),
             Some(now + DELAY_FIRST),
             "it begins again"
         );
-        assert_eq!(guesses.failures(), 10);
+        assert_eq!(throttle.failures(), 10);
     }
 
     /// Regression: 50 connections of an address guessed 31 passwords a second.
@@ -204,25 +204,25 @@ mod tests {
     #[test]
     fn many_connections_of_an_address_guess_no_faster_than_one() {
         let guesses_within = |connections: u32, seconds: u64| {
-            let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
+            let (mut throttle, from) = (LoginThrottle::new(), ip("192.0.2.1"));
             let (mut now, mut judged) = (Time::ZERO + Duration::from_secs(1000), 0);
             let end = now + Duration::from_secs(seconds);
-            guesses.failed(now, from);
+            throttle.failed(now, from);
             let waiting = (0..connections)
-                .filter(|_| guesses.begin_waiting(from))
+                .filter(|_| throttle.begin_waiting(from))
                 .count();
             assert!(waiting <= WAITING_MAX as usize);
             while now < end {
                 now = now + Duration::from_millis(10);
                 // Two threads resume what waits at the same moment; judging takes a moment.
-                let turns = (0..waiting.max(1)).filter(|_| guesses.take_turn(now, from).is_ok());
+                let turns = (0..waiting.max(1)).filter(|_| throttle.take_turn(now, from).is_ok());
                 for _ in 0..turns.count() {
-                    guesses.failed(now + Duration::from_millis(5), from);
+                    throttle.failed(now + Duration::from_millis(5), from);
                     judged += 1;
                 }
             }
-            (0..waiting).for_each(|_| guesses.end_waiting(from));
-            assert!(guesses.waiting.0.is_empty());
+            (0..waiting).for_each(|_| throttle.end_waiting(from));
+            assert!(throttle.waiting.0.is_empty());
             judged
         };
         let of_one = guesses_within(1, 3600);
@@ -234,13 +234,13 @@ mod tests {
     #[cfg(feature = "resp")]
     #[test]
     fn right_passwords_that_wait_are_judged_soon_one_after_the_other() {
-        let (mut guesses, from) = (Guesses::new(), ip("192.0.2.1"));
+        let (mut throttle, from) = (LoginThrottle::new(), ip("192.0.2.1"));
         let begin = Time::ZERO + Duration::from_secs(1000);
-        assert_eq!(guesses.take_turn(begin, from), Ok(()), "nothing was wrong");
-        guesses.failed(begin, from);
+        assert_eq!(throttle.take_turn(begin, from), Ok(()), "nothing was wrong");
+        throttle.failed(begin, from);
         let (mut now, mut judged) = (begin, 0);
         while judged < 40 {
-            match guesses.take_turn(now, from) {
+            match throttle.take_turn(now, from) {
                 Ok(()) => judged += 1,
                 Err(until) => now = until,
             }
@@ -250,27 +250,27 @@ mod tests {
             "{:?}",
             now.since(begin)
         );
-        assert_eq!(guesses.take_turn(now + FORGOTTEN_AFTER, from), Ok(()));
-        assert_eq!(guesses.take_turn(now + FORGOTTEN_AFTER, from), Ok(()));
+        assert_eq!(throttle.take_turn(now + FORGOTTEN_AFTER, from), Ok(()));
+        assert_eq!(throttle.take_turn(now + FORGOTTEN_AFTER, from), Ok(()));
     }
 
     #[test]
     fn remembered_addresses_are_bounded_and_a_network_counts_as_one() {
-        let (mut guesses, mut now) = (Guesses::new(), Time::ZERO);
+        let (mut throttle, mut now) = (LoginThrottle::new(), Time::ZERO);
         let nth = |n: usize| IpAddr::V6(Ipv6Addr::from((n as u128) << 64));
         for n in 0..ADDRESSES_MAX + 10 {
             now = now + Duration::from_micros(1);
-            guesses.failed(now, nth(n));
+            throttle.failed(now, nth(n));
         }
-        assert_eq!(guesses.wrong.len(), ADDRESSES_MAX);
+        assert_eq!(throttle.wrong.len(), ADDRESSES_MAX);
         assert!(
-            guesses.waits_until(now, nth(0)).is_none()
-                && guesses.waits_until(now, nth(ADDRESSES_MAX)).is_some()
+            throttle.waits_until(now, nth(0)).is_none()
+                && throttle.waits_until(now, nth(ADDRESSES_MAX)).is_some()
         );
-        guesses.failed(now, ip("2001:db8::1"));
+        throttle.failed(now, ip("2001:db8::1"));
         assert!(
-            guesses.waits_until(now, ip("2001:db8::2")).is_some()
-                && guesses.waits_until(now, ip("2001:db8:0:1::1")).is_none()
+            throttle.waits_until(now, ip("2001:db8::2")).is_some()
+                && throttle.waits_until(now, ip("2001:db8:0:1::1")).is_none()
         );
     }
 }

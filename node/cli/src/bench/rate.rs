@@ -1,7 +1,7 @@
 //! How long a thread of the generator runs, and how long it may sleep. It is the same for all
 //! targets.
 
-use super::Failed;
+use super::CommandFailed;
 use super::plan::BenchPlan;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
@@ -26,12 +26,12 @@ pub(super) fn is_over(
     plan: &BenchPlan,
     schedule: &Schedule,
     recorder: &Recorder,
-) -> Result<bool, Failed> {
+) -> Result<bool, CommandFailed> {
     let now = clock.now();
     if plan.is_finite() {
         if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX
         {
-            return Err(Failed::new(format!(
+            return Err(CommandFailed::new(format!(
                 "--fill makes no progress: no reply for {} s",
                 FILL_STALL_MAX / 1_000_000_000
             )));
@@ -58,8 +58,8 @@ pub(super) fn sleep(clock: Clock, schedule: &Schedule) -> Duration {
 /// Runs every worker on a thread of its own. The first failure ends all of them.
 pub(super) fn on_threads<W: Send>(
     workers: &mut [W],
-    run: impl Fn(&mut W, &AtomicBool) -> Result<(), Failed> + Sync,
-) -> Result<(), Failed> {
+    run: impl Fn(&mut W, &AtomicBool) -> Result<(), CommandFailed> + Sync,
+) -> Result<(), CommandFailed> {
     let failed = AtomicBool::new(false);
     let run = |worker: &mut W| {
         run(worker, &failed).inspect_err(|_| failed.store(true, Ordering::Relaxed))
@@ -72,8 +72,9 @@ pub(super) fn on_threads<W: Send>(
         let ended: Vec<_> = threads
             .into_iter()
             .map(|t| {
-                t.join()
-                    .unwrap_or_else(|_| Err(Failed::new("a thread of the generator panicked")))
+                t.join().unwrap_or_else(|_| {
+                    Err(CommandFailed::new("a thread of the generator panicked"))
+                })
             })
             .collect();
         ended.into_iter().collect()

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 ///
 /// If no member answers and stays, the present voters.
 #[must_use]
-pub fn elders(table: &Table) -> Vec<MemberId> {
+pub fn choose_voters(table: &Table) -> Vec<MemberId> {
     let stays = |m: &Member| !matches!(m.state, MemberState::Silent | MemberState::Leaving);
     let mut candidates: Vec<&Member> = table
         .members

@@ -7,7 +7,7 @@
 //! remember, so forged addresses take no places.
 
 use super::endpoint::Purpose;
-use crate::seldom::{A_MINUTE, Seldom, network};
+use crate::log_limit::{A_MINUTE, LogLimit, network};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Handshakes and hellos under way, at most.
-pub(super) const PLACES: usize = 256;
+pub(super) const HANDSHAKES_MAX: usize = 256;
 /// The same for one address.
 const PLACES_OF_ONE: usize = 16;
 /// From this many under way on, an address must prove itself.
@@ -26,7 +26,7 @@ const BEFORE_PROOF_OF_ONE: usize = 8;
 
 /// What becomes of a connection that begins.
 #[derive(Debug)]
-pub(super) enum PlaceVerdict {
+pub(super) enum AcceptVerdict {
     /// It is accepted, and has this place until the place is dropped.
     Accept(SourcePlace),
     /// Its address must prove itself first.
@@ -83,10 +83,10 @@ impl PlaceCounts {
 
 /// The places of one port.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct AcceptLimit {
     port: Purpose,
     taken: Rc<RefCell<Taken>>,
-    told: Seldom,
+    told: LogLimit,
 }
 
 #[derive(Debug, Default)]
@@ -115,12 +115,12 @@ impl Drop for SourcePlace {
     }
 }
 
-impl Places {
+impl AcceptLimit {
     pub(super) fn new(port: Purpose) -> Self {
         Self {
             port,
             taken: Rc::default(),
-            told: Seldom::new(A_MINUTE),
+            told: LogLimit::new(A_MINUTE),
         }
     }
 
@@ -131,7 +131,7 @@ impl Places {
         from: SocketAddr,
         proven: bool,
         counts: &PlaceCounts,
-    ) -> PlaceVerdict {
+    ) -> AcceptVerdict {
         let origin = network(from.ip());
         let (total, own) = {
             let taken = self.taken.borrow();
@@ -140,9 +140,9 @@ impl Places {
         };
         if !proven && (total >= BEFORE_PROOF || own >= BEFORE_PROOF_OF_ONE) {
             counts.add(self.port, PlaceOutcome::ProofAsked);
-            return PlaceVerdict::Prove;
+            return AcceptVerdict::Prove;
         }
-        if total >= PLACES || own >= PLACES_OF_ONE {
+        if total >= HANDSHAKES_MAX || own >= PLACES_OF_ONE {
             counts.add(self.port, PlaceOutcome::PassedOver);
             if let Some(left_out) = self.told.happened(now) {
                 tracing::warn!(
@@ -152,13 +152,13 @@ impl Places {
                     self.port
                 );
             }
-            return PlaceVerdict::PassOver;
+            return AcceptVerdict::PassOver;
         }
         counts.add(self.port, PlaceOutcome::Begun);
         let mut taken = self.taken.borrow_mut();
         taken.total += 1;
         *taken.by_origin.entry(origin).or_default() += 1;
-        PlaceVerdict::Accept(SourcePlace {
+        AcceptVerdict::Accept(SourcePlace {
             origin,
             taken: self.taken.clone(),
         })
@@ -171,7 +171,7 @@ mod tests {
 
     /// The places of a port, and those that were taken.
     struct Flood {
-        places: Places,
+        places: AcceptLimit,
         counts: PlaceCounts,
         held: Vec<SourcePlace>,
     }
@@ -179,7 +179,7 @@ mod tests {
     impl Flood {
         fn new() -> Self {
             Self {
-                places: Places::new(Purpose::Control),
+                places: AcceptLimit::new(Purpose::Control),
                 counts: PlaceCounts::default(),
                 held: Vec::new(),
             }
@@ -189,12 +189,12 @@ mod tests {
             let from = SocketAddr::new(from.parse().unwrap(), 1);
             let now = Instant::now();
             match self.places.judge(now, from, proven, &self.counts) {
-                PlaceVerdict::Accept(place) => {
+                AcceptVerdict::Accept(place) => {
                     self.held.push(place);
                     "accept"
                 }
-                PlaceVerdict::Prove => "prove",
-                PlaceVerdict::PassOver => "pass over",
+                AcceptVerdict::Prove => "prove",
+                AcceptVerdict::PassOver => "pass over",
             }
         }
     }

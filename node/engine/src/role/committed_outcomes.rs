@@ -1,18 +1,18 @@
 //! Calls that were executed and committed, and that `Shard::release` may answer.
 
 use super::timers::{Duty, Timers};
-use crate::role::calls::{Executed, Source};
+use crate::role::calls::{CallSource, Executed};
 use doyen_gossip::Time;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::VecDeque;
 
 /// They are in the order of their commits. The deadline of the first one is in the shard's timers.
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
+pub(crate) struct CommittedOutcomes {
     calls: VecDeque<(PartitionRef, Executed)>,
 }
 
-impl Ready {
+impl CommittedOutcomes {
     #[inline]
     pub(crate) fn push(&mut self, at: PartitionRef, executed: Executed, timers: &mut Timers) {
         if self.calls.is_empty() {
@@ -67,7 +67,7 @@ impl Ready {
     }
 
     /// The sources of all calls.
-    pub(crate) fn sources(&self) -> impl Iterator<Item = Source> + '_ {
+    pub(crate) fn sources(&self) -> impl Iterator<Item = CallSource> + '_ {
         self.calls.iter().map(|(_, executed)| executed.asker.source)
     }
 

@@ -1,11 +1,12 @@
-//! The RESP door of a data thread: what its clients share besides the shard.
+//! The RESP front end of a data thread: what its clients share besides the shard.
 //!
-//! `server` has the sockets, which are the other half of the door (see [`crate::data::door`]).
+//! `server` has the sockets, which are the other half of the front end (see
+//! [`crate::data::front`]).
 
 use super::RespContext;
-use super::acl::log::Reason;
+use super::acl::log::DenialReason;
 use super::acl::users::Users;
-use super::budget::Budget;
+use super::budget::ClientBudget;
 use super::cluster;
 use super::common::Common;
 use super::counts::{CommandCounts, Sampling, Stopwatch};
@@ -15,19 +16,19 @@ use super::pubsub::hub::Hub;
 use super::ready::ReadyClients;
 use super::scripts::ScriptCache;
 use super::server::Clients;
-use super::session::pause::Paused;
+use super::session::pause::ClientPause;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
 
-use crate::data::door::{Door, DoorPlace, Halves, HeldBytes, Opener};
-use crate::data::{DataStats, DoorCounters};
+use crate::data::front_end::{FrontEnd, FrontEndHalves, FrontEndSlot, HeldBytes, Opener};
+use crate::data::{DataStats, FrontEndCounters};
 use crate::key_events::KeyEvents;
+use crate::log_limit::{A_MINUTE, LogLimit};
 use crate::net::identity::ports::Ports;
-use crate::seldom::{A_MINUTE, Seldom};
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
-use doyen_placement::access::Access;
+use doyen_placement::access::AccessSettings;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -52,7 +53,7 @@ pub(crate) struct RespOptions {
     /// The password that clients must send first.
     pub(crate) password: Option<String>,
     /// The users of a file; `None`: the table has them.
-    pub(crate) users: Option<(PathBuf, Access)>,
+    pub(crate) users: Option<(PathBuf, AccessSettings)>,
     /// How long clients may take to authenticate; `None`: for ever.
     pub(crate) auth_timeout: Option<Duration>,
     /// How long clients may send nothing; `None`: for ever.
@@ -69,8 +70,8 @@ pub(crate) struct RespOptions {
     pub(crate) memory_bytes_max: usize,
 }
 
-/// The doors of a node's data threads, one for each cluster-aware port.
-pub(crate) fn doors(options: RespOptions) -> Vec<RespOpener> {
+/// The front ends of a node's data threads, one for each cluster-aware port.
+pub(crate) fn fronts(options: RespOptions) -> Vec<RespOpener> {
     let common = Arc::new(Common::new(
         options.cluster.len(),
         options.memory_bytes_max,
@@ -92,7 +93,7 @@ pub(crate) fn doors(options: RespOptions) -> Vec<RespOpener> {
     options.cluster.into_iter().map(open).collect()
 }
 
-/// The settings of one thread's door.
+/// The settings of one thread's front end.
 #[derive(Debug)]
 pub(crate) struct RespOpener {
     common: Arc<Common>,
@@ -107,14 +108,14 @@ pub(crate) struct RespOpener {
 impl Opener for RespOpener {
     type Sockets = Clients;
 
-    fn open(self, place: DoorPlace<'_>) -> io::Result<Halves<Clients>> {
+    fn open(self, place: FrontEndSlot<'_>) -> io::Result<FrontEndHalves<Clients>> {
         let listeners = [(self.plain, false), (self.cluster, true)];
         let listeners = listeners
             .into_iter()
             .filter_map(|(listener, cluster_port)| Some((listener?, cluster_port)))
             .collect();
         let ready = Rc::new(ReadyClients::default());
-        let budget = Budget::new(
+        let budget = ClientBudget::new(
             place.limits,
             place.threads,
             ready.clone(),
@@ -123,34 +124,34 @@ impl Opener for RespOpener {
         let clients = Clients::new(place.registry, listeners, place.token_first, ready)?;
         let users = self.common.users().unwrap_or_default();
         let scripts = ScriptCache::new(self.common.evaluated().clone());
-        let door = Resp {
+        let front = Resp {
             users: RefCell::new(Users::new(users, self.password)),
             common: self.common,
             connections: BTreeMap::new(),
             provisional: Vec::new(),
             sweeping: VecDeque::new(),
-            paused: Paused::default(),
+            paused: ClientPause::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: KeyNotices::new(),
             monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
             stalled_at: Time::ZERO,
-            expelled: Seldom::new(A_MINUTE),
-            misread: Seldom::new(A_MINUTE),
+            expelled: LogLimit::new(A_MINUTE),
+            misread: LogLimit::new(A_MINUTE),
             tls: self.tls,
             auth_timeout: self.auth_timeout,
             strict_transactions: self.strict_transactions,
             backups_least: 0,
             topology: cluster::TopologyCache::default(),
-            counters: DoorCounters::default(),
+            counters: FrontEndCounters::default(),
             counts: CommandCounts::new(),
             sampling: Sampling::default(),
             stopwatch: Stopwatch::new(),
             slow: SlowLog::default(),
             scripts,
         };
-        Ok((clients, door))
+        Ok((clients, front))
     }
 }
 
@@ -162,7 +163,7 @@ pub(crate) struct Resp {
     pub(super) provisional: Vec<Rc<Connection>>,
     /// Connections whose sweep over partitions can go on.
     sweeping: VecDeque<(Rc<Connection>, u64)>,
-    pub(super) paused: Paused,
+    pub(super) paused: ClientPause,
     /// The clients that subscribe to channels.
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
@@ -172,11 +173,11 @@ pub(crate) struct Resp {
     /// No more clients are accepted, and those that are connected leave once they are answered.
     pub(super) draining: bool,
     /// The limits on what connections hold together.
-    pub(super) budget: Rc<Budget>,
+    pub(super) budget: Rc<ClientBudget>,
     stalled_at: Time,
-    expelled: Seldom,
+    expelled: LogLimit,
     /// The log of clients that send something else than RESP.
-    pub(super) misread: Seldom,
+    pub(super) misread: LogLimit,
     /// The users. In a cell, because sessions borrow everything else at the same time.
     pub(super) users: RefCell<Users>,
     /// TLS, which all clients must speak then.
@@ -189,7 +190,7 @@ pub(crate) struct Resp {
     pub(super) backups_least: i64,
     /// What cluster-aware clients learn of the view.
     pub(super) topology: cluster::TopologyCache,
-    pub(super) counters: DoorCounters,
+    pub(super) counters: FrontEndCounters,
     /// The clients' activity for `INFO`.
     pub(super) counts: CommandCounts,
     pub(super) sampling: Sampling,
@@ -206,7 +207,7 @@ impl Resp {
     }
 }
 
-impl Door for Resp {
+impl FrontEnd for Resp {
     type Waiter = ReplyWaiter;
 
     fn deliver(context: &mut RespContext, token: u64, waiter: ReplyWaiter, outcome: Outcome) {
@@ -219,13 +220,13 @@ impl Door for Resp {
         let at = (context.now(), context.judged());
         let goes_on = connection.deliver(at, (slot, part), token, outcome, read);
         let goes_on = goes_on.then_some((connection, slot));
-        context.door.goes_on(goes_on);
+        context.front.goes_on(goes_on);
     }
 
     fn settle(context: &mut RespContext, well: bool) {
-        let mut connections = std::mem::take(&mut context.door.provisional);
+        let mut connections = std::mem::take(&mut context.front.provisional);
         connections.drain(..).for_each(|c| c.settle(context, well));
-        context.door.provisional = connections;
+        context.front.provisional = connections;
     }
 
     fn is_provisional(&self) -> bool {
@@ -235,13 +236,13 @@ impl Door for Resp {
     fn step(context: &mut RespContext, work: &mut usize) -> usize {
         context.log_refusals_of_scripts();
         context.show_commands();
-        let steps = context.door.sweeping.len();
+        let steps = context.front.sweeping.len();
         for _ in 0..steps {
             if *work > 0
-                && let Some((connection, slot)) = context.door.sweeping.pop_front()
+                && let Some((connection, slot)) = context.front.sweeping.pop_front()
                 && connection.step(context, slot, work)
             {
-                context.door.sweeping.push_back((connection, slot));
+                context.front.sweeping.push_back((connection, slot));
             }
         }
         steps + usize::from(context.hand_out())
@@ -281,11 +282,11 @@ impl Door for Resp {
         context.look_at_subscribers();
         context.expel_stalled();
         let now = context.now();
-        if context.door.sampling.is_due(now) {
+        if context.front.sampling.is_due(now) {
             let memory = context.shard().memory() as u64;
             let Resp {
                 counters, sampling, ..
-            } = &mut context.door;
+            } = &mut context.front;
             sampling.sample(now, memory, counters);
         }
     }
@@ -323,7 +324,7 @@ impl Door for Resp {
         let (input, answers) = self.budget.held();
         stats.connections += self.connections.len() as u64;
         stats.connections_max = self.common.settings.clients_max() as u64;
-        stats.door = stats.door.with(&self.counters, u64::saturating_add);
+        stats.front = stats.front.with(&self.counters, u64::saturating_add);
         stats.input_bytes += input as u64;
         stats.answer_bytes += answers as u64;
         stats.spilled_bytes += self.budget.spilled() as u64;
@@ -335,19 +336,19 @@ impl Door for Resp {
 
 impl Resp {
     /// A user may not do something.
-    pub(super) fn count_denied(&mut self, reason: Reason) {
+    pub(super) fn count_denied(&mut self, reason: DenialReason) {
         let [command, key, channel] = &mut self.counters.denied;
         match reason {
-            Reason::Command | Reason::Keyspace => *command += 1,
-            Reason::Key => *key += 1,
-            Reason::Channel => *channel += 1,
+            DenialReason::Command | DenialReason::Keyspace => *command += 1,
+            DenialReason::Key => *key += 1,
+            DenialReason::Channel => *channel += 1,
             // The wrong passwords of each address are counted elsewhere.
-            Reason::Auth => {}
+            DenialReason::Auth => {}
         }
     }
 
     /// Uses these users from now on, for all clients but one whose session is borrowed.
-    pub(super) fn use_users(&mut self, access: &Arc<Access>) {
+    pub(super) fn use_users(&mut self, access: &Arc<AccessSettings>) {
         let users = self.users.get_mut();
         if users.replace(access) {
             for connection in self.connections.values() {
@@ -361,19 +362,19 @@ impl RespContext {
     /// Disconnects clients that hold much and make no progress while others want room.
     fn expel_stalled(&mut self) {
         let now = self.now();
-        let door = &mut self.door;
-        if now < door.stalled_at || !door.budget.is_wanted() {
+        let front = &mut self.front;
+        if now < front.stalled_at || !front.budget.is_wanted() {
             return;
         }
-        door.stalled_at = now + STALLED_INTERVAL;
-        let expelled = door
+        front.stalled_at = now + STALLED_INTERVAL;
+        let expelled = front
             .connections
             .values()
             .filter(|c| c.expel_if_stalled(now))
             .count();
-        door.counters.connections_expelled += expelled as u64;
+        front.counters.connections_expelled += expelled as u64;
         if expelled > 0
-            && let Some(others) = door.expelled.happened(Instant::now())
+            && let Some(others) = front.expelled.happened(Instant::now())
         {
             tracing::warn!(
                 "{expelled} RESP clients were disconnected, because other clients wait for memory: \

@@ -13,7 +13,7 @@
 //! at most, and a lease, which lasts five intervals, never waits for one voter.
 
 use super::context::Context;
-use super::election::Election;
+use super::election::CoordinatorElection;
 use super::pings::Pings;
 use super::tables::Tables;
 use doyen_placement::MemberId;
@@ -31,7 +31,7 @@ impl Pings {
         &self,
         cx: &Context,
         tables: &Tables,
-        election: &Election,
+        election: &CoordinatorElection,
     ) -> BTreeSet<MemberId> {
         let (me, mut due) = (cx.me(), self.asked(cx.me(), tables, election));
         if tables.votes(me) {

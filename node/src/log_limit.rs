@@ -10,13 +10,13 @@ pub(crate) const A_MINUTE: Duration = Duration::from_secs(60);
 
 /// Says when the next line is due.
 #[derive(Debug)]
-pub(crate) struct Seldom {
+pub(crate) struct LogLimit {
     every: Duration,
     due: Option<Instant>,
     left_out: u64,
 }
 
-impl Seldom {
+impl LogLimit {
     /// One line per interval `every`.
     pub(crate) const fn new(every: Duration) -> Self {
         Self {
@@ -132,14 +132,14 @@ mod tests {
 
     #[test]
     fn the_first_line_is_logged_and_then_one_per_interval_with_the_number_of_the_others() {
-        let (mut seldom, begin) = (Seldom::new(A_MINUTE), Instant::now());
-        assert_eq!(seldom.happened(begin), Some(LeftOut(0)));
+        let (mut log_limit, begin) = (LogLimit::new(A_MINUTE), Instant::now());
+        assert_eq!(log_limit.happened(begin), Some(LeftOut(0)));
         let told = (1..60)
-            .filter_map(|second| seldom.happened(begin + Duration::from_secs(second)))
+            .filter_map(|second| log_limit.happened(begin + Duration::from_secs(second)))
             .count();
         assert_eq!(told, 0);
-        assert_eq!(seldom.happened(begin + A_MINUTE), Some(LeftOut(59)));
-        assert_eq!(seldom.happened(begin + A_MINUTE), None);
+        assert_eq!(log_limit.happened(begin + A_MINUTE), Some(LeftOut(59)));
+        assert_eq!(log_limit.happened(begin + A_MINUTE), None);
         assert_eq!(LeftOut(0).to_string(), "");
         assert_eq!(LeftOut(2).to_string(), " (2 more since the last such line)");
     }

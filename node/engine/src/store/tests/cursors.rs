@@ -7,14 +7,14 @@ use super::*;
 enum Happens {
     /// An effect, which may be undone.
     Effect(Effect, bool),
-    /// Something begins to walk through the table of this key.
+    /// Something begins to cursor through the table of this key.
     Begin(u8),
-    /// One of the walks goes on.
+    /// One of the cursors goes on.
     Page(usize),
 }
 
-/// A walk, and what it must find.
-struct Walking {
+/// A cursor, and what it must find.
+struct RowReader {
     number: u64,
     key: Key,
     born: Vec<u8>,
@@ -87,7 +87,7 @@ proptest! {
             store.apply(u64::from(k) + 1, &made);
             model_apply(&mut model, u64::from(k) + 1, &made);
         }
-        let mut walks: Vec<Walking> = Vec::new();
+        let mut cursors: Vec<RowReader> = Vec::new();
         for (happens, seq) in first.into_iter().chain(then).zip(3..) {
             match happens {
                 Happens::Effect(effect, is_undone) => {
@@ -95,9 +95,9 @@ proptest! {
                     let before = model.clone();
                     let undo = store.apply(seq, &effect);
                     model_apply(&mut model, seq, &effect);
-                    for walk in &mut walks {
-                        let stays = table(&model, &walk.key).is_some_and(|t| t.value == walk.born);
-                        walk.may_be_lost |= !stays;
+                    for cursor in &mut cursors {
+                        let stays = table(&model, &cursor.key).is_some_and(|t| t.value == cursor.born);
+                        cursor.may_be_lost |= !stays;
                     }
                     if is_undone {
                         store.undo(&effect, undo);
@@ -106,8 +106,8 @@ proptest! {
                 }
                 Happens::Begin(k) => {
                     if let Some(held) = table(&model, &key(k)) {
-                        prop_assert!(store.begin_walk((MAP, &key(k)), seq, CLOCK));
-                        walks.push(Walking {
+                        prop_assert!(store.begin_cursor((MAP, &key(k)), seq, CLOCK));
+                        cursors.push(RowReader {
                             number: seq,
                             key: key(k),
                             born: held.value.clone(),
@@ -118,31 +118,31 @@ proptest! {
                         });
                     }
                 }
-                Happens::Page(n) if !walks.is_empty() => {
-                    let at = n % walks.len();
-                    let walk = &mut walks[at];
-                    let of = (MAP, &*walk.key);
-                    let Some(page) = store.read_page(of, (walk.number, walk.pages), rows) else {
-                        prop_assert!(walk.may_be_lost);
-                        walks.swap_remove(at);
+                Happens::Page(n) if !cursors.is_empty() => {
+                    let at = n % cursors.len();
+                    let cursor = &mut cursors[at];
+                    let of = (MAP, &*cursor.key);
+                    let Some(page) = store.read_page(of, (cursor.number, cursor.pages), rows) else {
+                        prop_assert!(cursor.may_be_lost);
+                        cursors.swap_remove(at);
                         continue;
                     };
-                    walk.pages += 1;
+                    cursor.pages += 1;
                     for (field, value) in Kind::Hash.pairs(&page.fields) {
-                        let twice = walk.found.insert(field.to_vec(), value.to_vec());
+                        let twice = cursor.found.insert(field.to_vec(), value.to_vec());
                         prop_assert_eq!(twice, None);
                     }
                     if page.is_last {
-                        prop_assert_eq!(&walk.found, &walk.expected);
-                        let walk = walks.swap_remove(at);
-                        prop_assert!(store.read_page((MAP, &walk.key), (walk.number, walk.pages), rows).is_none());
+                        prop_assert_eq!(&cursor.found, &cursor.expected);
+                        let cursor = cursors.swap_remove(at);
+                        prop_assert!(store.read_page((MAP, &cursor.key), (cursor.number, cursor.pages), rows).is_none());
                     }
                 }
                 Happens::Page(_) => {}
             }
         }
-        for walk in walks {
-            store.end_walk((MAP, &walk.key), walk.number);
+        for cursor in cursors {
+            store.end_cursor((MAP, &cursor.key), cursor.number);
         }
         // Nothing is kept for them any more.
         check(&store, &model);
@@ -174,10 +174,10 @@ fn table_of(rows: u32, value: &[u8]) -> Store {
 #[test]
 fn the_oldest_walk_is_lost_if_too_much_is_kept() {
     let mut store = table_of(12, &vec![b'x'; 1 << 20]);
-    assert!(store.begin_walk((MAP, &key(0)), 7, CLOCK));
+    assert!(store.begin_cursor((MAP, &key(0)), 7, CLOCK));
     (0..4).for_each(|n| drop(store.apply(3, &put(n, b""))));
     assert!(store.bytes() > 12 << 20, "what is kept counts");
-    assert!(store.begin_walk((MAP, &key(0)), 8, CLOCK));
+    assert!(store.begin_cursor((MAP, &key(0)), 8, CLOCK));
     (4..7).for_each(|n| drop(store.apply(4, &put(n, b""))));
     assert!(store.read_page((MAP, &key(0)), (7, 0), 100).is_none());
     let mut found = 0;
@@ -197,15 +197,15 @@ fn many_walks_keep_a_former_row_once() {
     let mut store = table_of(100, &[b'x'; 1_000]);
     let before = store.bytes();
     for n in 0..500 {
-        assert!(store.begin_walk((MAP, &key(0)), n, CLOCK));
+        assert!(store.begin_cursor((MAP, &key(0)), n, CLOCK));
     }
     (0..10).for_each(|n| drop(store.apply(3, &put(n, &[b'y'; 1_000]))));
     assert!(store.bytes() < before + 20_000);
-    // A walk that began later needs the row as it was then.
-    assert!(store.begin_walk((MAP, &key(0)), 1_000, CLOCK));
+    // A cursor that began later needs the row as it was then.
+    assert!(store.begin_cursor((MAP, &key(0)), 1_000, CLOCK));
     store.apply(4, &put(0, b"z"));
-    for (walk, value) in [(3, b'x'), (1_000, b'y')] {
-        let page = store.read_page((MAP, &key(0)), (walk, 0), 200).unwrap();
+    for (cursor, value) in [(3, b'x'), (1_000, b'y')] {
+        let page = store.read_page((MAP, &key(0)), (cursor, 0), 200).unwrap();
         let first = Kind::Hash
             .pairs(&page.fields)
             .get(&0u32.to_be_bytes())
