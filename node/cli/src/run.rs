@@ -2,6 +2,7 @@
 
 mod limits;
 mod phrases;
+mod service;
 
 use super::{CommandFailed, runtime};
 use doyen::Error;
@@ -96,8 +97,11 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
     // Before the node starts: a signal that arrives in between must not kill it.
     let mut terminate = signal(SignalKind::terminate()).map_err(|e| no_signals(&e))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|e| no_signals(&e))?;
-    let (connections_max, takes_no_commands) =
-        (config.resp.connections_max, config.takes_no_commands());
+    let (connections_max, leave_timeout, takes_no_commands) = (
+        config.resp.connections_max,
+        config.leave_timeout,
+        config.takes_no_commands(),
+    );
     let node = doyen::start(config).await.map_err(|e| match e {
         Error::Config(e) => e.into(),
         // The configuration names a file, and that file is missing or wrong.
@@ -120,6 +124,7 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
     }
     limits::warn(connections_max);
     announce(&node)?;
+    let mut service = std::pin::pin!(service::follow(&node));
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -131,6 +136,7 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
                      --http-token-file or --tls-* files; all other options need a restart"
                 ),
             },
+            () = &mut service => {}
             end = node.closed() => {
                 let why = match end {
                     Err(why) => why.to_string(),
@@ -141,6 +147,7 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
             }
         }
     }
+    service::leaves(leave_timeout);
     if node.is_member() {
         tracing::info!(
             "leaving: handing over the data of this node (a second signal ends it at once)"

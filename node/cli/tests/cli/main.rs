@@ -7,3 +7,4 @@ mod common;
 mod demo;
 mod exposed;
 mod production;
+mod service;
