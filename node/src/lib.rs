@@ -170,6 +170,22 @@ pub mod testkit;
 mod traces;
 mod waking;
 
+/// The features of this library, and whether each is built in: `doyen version` prints them.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub const FEATURES: &[(&str, bool)] = &[
+    ("flags", cfg!(feature = "flags")),
+    ("http", cfg!(feature = "http")),
+    ("metrics", cfg!(feature = "metrics")),
+    ("near", cfg!(feature = "near")),
+    ("otel", cfg!(feature = "otel")),
+    ("phrases", cfg!(feature = "phrases")),
+    ("resp", cfg!(feature = "resp")),
+    ("testkit", cfg!(feature = "testkit")),
+    ("mutants", cfg!(feature = "mutants")),
+    ("fault-points", cfg!(feature = "fault-points")),
+];
+
 pub use admin::{Admin, AdminError, Refusal, ReportError};
 pub use config::keyspace::{InvalidField, KeyspaceMode, KeyspaceOptions};
 #[doc(inline)]

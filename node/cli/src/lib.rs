@@ -15,6 +15,7 @@ mod admin;
 mod bench;
 mod chaos;
 mod demo;
+mod describe;
 mod run;
 mod secret;
 mod simulate;
@@ -61,7 +62,11 @@ enum CliCommand {
     Admin(admin::AdminCommand),
     /// Print the alert rules for Prometheus, which docs/operations.md explains
     Alerts,
-    /// Show the version
+    /// Print completions for a shell
+    Completions(describe::CompletionsCommand),
+    /// Write pages for `man`
+    Man(describe::ManCommand),
+    /// Show the release, its commit, the levels that it speaks, and what is built in
     Version,
 }
 
@@ -125,10 +130,10 @@ pub fn main() -> ExitCode {
             say(format_args!("{}", include_str!("../../alerts.yml")));
             Ok(ExitCode::SUCCESS)
         }
+        CliCommand::Completions(completions) => completions.main(),
+        CliCommand::Man(man) => man.main(),
         CliCommand::Version => {
-            let (least, most) = doyen_placement::level::LEVELS;
-            let version = env!("CARGO_PKG_VERSION");
-            say(format_args!("doyen {version} (levels {least} to {most})\n"));
+            describe::version();
             Ok(ExitCode::SUCCESS)
         }
     };

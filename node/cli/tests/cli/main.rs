@@ -5,6 +5,7 @@ mod chaos;
 mod command_line;
 mod common;
 mod demo;
+mod describe;
 mod exposed;
 mod production;
 mod service;
