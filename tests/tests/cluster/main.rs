@@ -19,6 +19,7 @@ mod messages;
 mod moves;
 mod native;
 mod one_server;
+mod pods;
 mod rebalance;
 mod reshaping;
 mod runbooks;

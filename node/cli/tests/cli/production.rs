@@ -95,6 +95,18 @@ fn the_binary_has_the_alert_rules() {
     );
 }
 
+/// The chart is looked at by helm and by schemas of Kubernetes, if they are installed.
+#[test]
+fn the_manifests_are_those_of_the_chart() {
+    let checked = Command::new(repository("node/packaging/kubernetes/manifests.sh"))
+        .arg("--check")
+        .output();
+    let checked = checked.expect("the script runs");
+    let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+    eprint!("{said}");
+    assert!(checked.status.success(), "{said}");
+}
+
 /// If systemd is not installed, only what it would not notice is looked at.
 #[test]
 fn systemd_takes_the_unit() {
