@@ -170,6 +170,11 @@ pub mod testkit;
 mod traces;
 mod waking;
 
+/// The alert rules for Prometheus: `doyen alerts` prints them.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub const ALERT_RULES: &str = include_str!("../alerts.yml");
+
 /// The features of this library, and whether each is built in: `doyen version` prints them.
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -88,6 +88,8 @@ pub fn can_catch_panics(program: &str) -> Result<(), ExitCode> {
 mod pages {
     #[doc = include_str!("../../README.md")]
     struct Readme;
+    #[doc = include_str!("../../node/README.md")]
+    struct LibraryReadme;
     #[doc = include_str!("../../docs/embedding.md")]
     struct Embedding;
     #[doc = include_str!("../../docs/from-moka.md")]

@@ -127,7 +127,7 @@ pub fn main() -> ExitCode {
         CliCommand::Simulate(simulate) => simulate.main(),
         CliCommand::Admin(admin) => block_on(admin.main()),
         CliCommand::Alerts => {
-            say(format_args!("{}", include_str!("../../alerts.yml")));
+            say(format_args!("{}", doyen::ALERT_RULES));
             Ok(ExitCode::SUCCESS)
         }
         CliCommand::Completions(completions) => completions.main(),

@@ -3,6 +3,7 @@
 mod circles;
 mod citations;
 mod classes;
+mod crates;
 mod lengths;
 mod node;
 mod pages;
