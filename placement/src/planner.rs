@@ -68,7 +68,7 @@ pub use keyspaces::{
     drop_keyspace, merge_at, neighbours_at, note_limits, split_at, want_map,
 };
 pub use operators::{Operator, OperatorAction, Reason, operators};
-pub use plan::{plan, plan_for};
+pub use plan::{plan, plan_for, plans_alike};
 pub use remove::{Absence, remove};
 pub use reset::{begin_anew, lost, reset};
 pub use reshape::{NotReshaped, WritesStopped};

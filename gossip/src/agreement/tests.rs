@@ -5,6 +5,7 @@ use super::net::{MS, Net};
 use super::{AdminReply, AdminRequest, Event, Input, Output, Phase, VotersGone};
 use crate::time::Time;
 use crate::wire::{Ballot, BallotAnswer, Commit, Message, Payload, Proposal};
+use doyen_placement::access::{AccessChange, TokenChange, TokenGrant, TokenRole};
 use doyen_placement::planner::{HandOverUrgency, KeyspaceChange, NewKeyspace};
 use doyen_placement::{
     Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table,
@@ -933,6 +934,55 @@ fn a_map_is_created_once_from_any_node() {
         };
         assert_eq!(entry.id.0, 1);
     }
+}
+
+/// After each of these, `doyen status` said `not safe` until a plan was made that changed nothing.
+#[test]
+fn a_map_or_a_user_needs_no_plan_and_a_keyspace_does() {
+    let mut net = Net::cluster(10, 3);
+    net.until(3000, |net| net.healed() && !plans(net));
+    net.run_ms(1000);
+    let map = AdminRequest::CreateMap {
+        name: "users".into(),
+        keyspace: "default".into(),
+    };
+    let token = AccessChange {
+        tokens: vec![TokenChange {
+            name: "ci".into(),
+            before: None,
+            after: Some(TokenGrant {
+                role: TokenRole::Read,
+                sha256: [7; 32],
+                made: 0,
+            }),
+        }],
+        ..AccessChange::default()
+    };
+    let keyspace = wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots);
+    for (slot, request, planned) in [
+        (2, AdminRequest::CreateKeyspace(keyspace), true),
+        (0, map, false),
+        (1, AdminRequest::ChangeAccess(token), false),
+    ] {
+        let version = net.table(0).version;
+        net.input(slot, Input::Admin { ticket: 7, request });
+        assert!(!plans(&net));
+        let mut seen = false;
+        for _ in 0..1000 {
+            net.run_ms(1);
+            seen |= plans(&net);
+        }
+        assert!(net.table(0).version > version, "it is committed");
+        assert_eq!(seen, planned, "at version {version:?}");
+    }
+}
+
+/// Whether a coordinator waits for a plan, or has one that is not in a table yet.
+fn plans(net: &Net) -> bool {
+    net.leaders().into_iter().any(|slot| {
+        let process = net.process(slot);
+        process.agreement.status(net.local(process)).planning
+    })
 }
 
 /// A keyspace without backups, as people ask for it.

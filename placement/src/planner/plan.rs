@@ -7,8 +7,9 @@ use super::{Plan, ranges, ring};
 use crate::id::{MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
 use crate::scheduler::{Scheduler, Schedulers};
-use crate::table::{Keyspace, MemberState, Partition, Reshape, Table};
+use crate::table::{Keyspace, Member, MemberState, Partition, Reshape, Settings, Table};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Goals for the partitions that should have other replicas, for the reasons that are on
 /// (`Settings::schedulers`). Empty: the table needs no moves, or they are under way.
@@ -25,6 +26,35 @@ use std::collections::{BTreeMap, BTreeSet};
 #[must_use]
 pub fn plan(table: &Table, loads: &Loads) -> Plan {
     plan_for(table, table.settings.active(), loads)
+}
+
+/// Whether a plan for one of these tables suits the other one too: they differ at most in what
+/// planning does not read.
+#[must_use]
+pub fn plans_alike(one: &Table, other: &Table) -> bool {
+    read_by_planning(one) == read_by_planning(other)
+}
+
+/// What planning reads of a table. Each field is named, so that a new one is decided on.
+fn read_by_planning(table: &Table) -> (&Settings, &[Arc<Member>], &[Keyspace]) {
+    let Table {
+        settings,
+        members,
+        keyspaces,
+        level: _,
+        cluster: _,
+        term: _,
+        version: _,
+        order_key: _,
+        voters: _,
+        next_age: _,
+        next_keyspace: _,
+        maps: _,
+        next_map: _,
+        access: _,
+        annex: _,
+    } = table;
+    (settings, members, keyspaces)
 }
 
 /// As [`plan`], for these reasons.

@@ -161,12 +161,15 @@ impl MoveTask {
         asks
     }
 
-    /// A table is committed. `unplanned`: it holds more than steps of moves.
+    /// A table is committed. `unplanned`: it holds more than steps of moves. Users, tokens and maps
+    /// need no plan: a cluster that gets one of them is as safe as it was.
     pub(super) fn committed(&mut self, now: Time, before: &Table, table: &Table, unplanned: bool) {
         let moving = table.partitions().any(|(_, p)| p.goal.is_some());
         self.moving = moving || table.keyspaces.iter().any(is_shrunk);
-        self.plan_wanted |= unplanned || before.members != table.members || !moving;
-        if before.members != table.members {
+        let newcomers = before.members != table.members;
+        self.plan_wanted |=
+            (unplanned || newcomers || !moving) && !planner::plans_alike(before, table);
+        if newcomers {
             self.rooms.members_changed(table);
         }
         self.backoff.retain(|(at, m), (until, _)| {
