@@ -144,6 +144,13 @@ placement-bench *ARGS:
 upgrade:
     tests/scripts/upgrade.sh
 
+# goes through the console in Chromium: needs it, node and npm. Screenshots are in target/console
+console:
+    cargo build -p doyen-cli
+    mkdir -p target/console
+    npm install --silent --prefix target/console puppeteer-core@24 axe-core@4
+    node tests/scripts/console.mjs target/debug/doyen target/console
+
 # It drops bytes that do not hold any more: only while that version is not released.
 # adds what the newest wire version lacks to its bytes in tests/corpus
 corpus VERSION:

@@ -28,6 +28,7 @@ mod tickets;
 use crate::audit::Audit;
 use crate::control::shared::Shared;
 use crate::events::{EventLog, Events, LoggedEvent};
+use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
 use counted::Counted;
@@ -232,6 +233,7 @@ enum Command {
     Status(oneshot::Sender<ClusterStatus>),
     Prove(oneshot::Sender<Vec<MemberId>>),
     Loads(oneshot::Sender<Loads>),
+    History(MemberId, u64, oneshot::Sender<Samples>),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
     HandOver(HandOverUrgency, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
@@ -342,6 +344,15 @@ impl ControlHandle {
     /// The control thread has ended.
     pub async fn loads(&self) -> Result<Loads, ControlClosed> {
         self.ask(Command::Loads).await
+    }
+
+    /// The samples that a member has kept of its last hour, from this number on. They are empty if
+    /// the member does not answer within about 300 ms.
+    ///
+    /// # Errors
+    /// The control thread has ended.
+    pub async fn history(&self, of: MemberId, since: u64) -> Result<Samples, ControlClosed> {
+        self.ask(|answer| Command::History(of, since, answer)).await
     }
 
     /// What this node knows as the coordinator; `None` if it is not the coordinator. No other node

@@ -7,6 +7,8 @@
 
 pub mod api;
 pub mod client;
+#[cfg(feature = "console")]
+mod console;
 mod credentials;
 mod events;
 mod failure;
@@ -28,6 +30,8 @@ use crate::data::DataHandle;
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::net::identity::ports::Ports;
+#[cfg(feature = "console")]
+use doyen_placement::MemberId;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,6 +76,9 @@ pub(crate) struct ServerOptions {
     pub(crate) data: DataHandle,
     /// The node's metrics.
     pub(crate) metrics: Arc<Metrics>,
+    /// This process.
+    #[cfg(feature = "console")]
+    pub(crate) me: MemberId,
     /// The node's credentials.
     pub(crate) identity: Arc<Identity>,
     /// The tokens that it takes.
@@ -95,6 +102,10 @@ struct HttpState {
     hosts: Vec<String>,
     metrics: Arc<Metrics>,
     leaving: AtomicBool,
+    #[cfg(feature = "console")]
+    me: MemberId,
+    #[cfg(feature = "console")]
+    feed: console::ConsoleFeed,
     /// Whether the node stops. Endless answers (streams of events) end then.
     stopped: watch::Receiver<bool>,
 }
@@ -146,11 +157,19 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         hosts: options.hosts,
         metrics: options.metrics,
         leaving: AtomicBool::new(false),
+        #[cfg(feature = "console")]
+        me: options.me,
+        #[cfg(feature = "console")]
+        feed: console::ConsoleFeed::new(),
         stopped: stopped.clone(),
     });
     let listener = options.listener;
     let router = routes::router(state.clone());
+    #[cfg(feature = "console")]
+    let sampled = state.clone();
     let run = async move {
+        #[cfg(feature = "console")]
+        tokio::spawn(console::sample(sampled));
         match listener::BoundedListener::new(listener, options.tls) {
             Ok(listener) => listener.serve(router, stopped).await,
             Err(e) => tracing::error!("HTTP cannot be served: {e}"),

@@ -113,6 +113,11 @@ mod events;
 pub mod facade;
 mod files;
 mod hex;
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "only the console takes samples")
+)]
+mod history;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod hooks;

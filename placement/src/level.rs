@@ -71,6 +71,9 @@ pub const WAITING: u16 = 16;
 /// Connections of this version carry how late the thread of the sender is.
 pub const LATENESS: u16 = 16;
 
+/// From this level on, members answer for the samples of their last hour.
+pub const HISTORIES: u16 = 16;
+
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;
 

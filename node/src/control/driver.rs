@@ -13,6 +13,7 @@ use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall}
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
 use crate::events::{EventLog, minute_of_day};
+use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::endpoint::DialFailure;
 use crate::net::envelope::Envelope;
@@ -29,6 +30,7 @@ use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, S
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
+use doyen_placement::level::HISTORIES;
 use doyen_placement::planner::PlannedChanges;
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
@@ -317,6 +319,16 @@ impl ControlDriver {
                         );
                     }
                 }
+                Envelope::HistoryRequest { ticket, since } => {
+                    let samples = self.counted.history.since(since);
+                    let reply = Envelope::HistoryReply { ticket, samples };
+                    self.peers.send(Peer::Member(from), &reply);
+                }
+                Envelope::HistoryReply { ticket, samples } => {
+                    if let Some(answer) = self.tickets.histories.take(ticket, from) {
+                        waking::answer(answer, samples.checked());
+                    }
+                }
                 Envelope::Gossip(bytes) => {
                     if let Some(address) = self.peers.address_of(from) {
                         self.hints.receive(address, bytes);
@@ -437,6 +449,7 @@ impl ControlDriver {
                 }
             }
             Command::Loads(answer) => self.on_loads(answer),
+            Command::History(member, since, answer) => self.on_history(member, since, answer),
             Command::Coordinated(answer) => {
                 let known = (
                     self.installed(),
@@ -518,8 +531,28 @@ impl ControlDriver {
         }
     }
 
+    fn on_history(&mut self, member: MemberId, since: u64, answer: oneshot::Sender<Samples>) {
+        if member == self.config.id {
+            return waking::answer(answer, self.counted.history.since(since));
+        }
+        // A member of the level before does not know the question, and a member that is asked too
+        // much counts as one that keeps nothing.
+        let knows = self
+            .installed()
+            .is_some_and(|table| table.level >= HISTORIES);
+        if !knows || !self.tickets.histories.has_room() {
+            return waking::answer(answer, Samples::default());
+        }
+        let ticket = self.tickets.histories.ask(clock::now(), member, answer);
+        let question = Envelope::HistoryRequest { ticket, since };
+        self.peers.send(Peer::Member(member), &question);
+    }
+
     /// Answers requests that the coordinator did not answer in time with what this node knows.
     fn expire_status(&mut self, now: Time) {
+        for answer in self.tickets.histories.overdue(now) {
+            waking::answer(answer, Samples::default());
+        }
         for answer in self.tickets.loads.overdue(now) {
             waking::answer(answer, Loads::default());
         }

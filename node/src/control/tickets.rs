@@ -1,6 +1,7 @@
 //! Requests that wait for an answer: of the machine, or of the coordinator.
 
 use super::ClusterStatus;
+use crate::history::Samples;
 use crate::waking;
 use doyen_gossip::agreement::AdminReply;
 use doyen_gossip::{Agreement, Time};
@@ -23,6 +24,7 @@ pub(super) struct RequestTickets {
     admin: BTreeMap<u64, Sender<AdminReply>>,
     pub(super) status: Questions<ClusterStatus>,
     pub(super) loads: Questions<Loads>,
+    pub(super) histories: Questions<Samples>,
     /// Who asks whether all members answer: since when, and until when.
     proofs: Vec<(Time, Time, Sender<Vec<MemberId>>)>,
     /// Data threads that wait until their cluster of one is marked as used.
@@ -101,11 +103,15 @@ impl RequestTickets {
     pub(super) fn deadlines(&self) -> impl Iterator<Item = Time> {
         let proofs = self.proofs.iter().map(|(_, until, _)| *until);
         let status = self.status.deadlines();
-        status.chain(self.loads.deadlines()).chain(proofs)
+        let loads = self.loads.deadlines();
+        status
+            .chain(loads)
+            .chain(self.histories.deadlines())
+            .chain(proofs)
     }
 }
 
-/// Questions to the coordinator.
+/// Questions to the coordinator, or to any member.
 pub(super) struct Questions<T> {
     last: u64,
     asked: BTreeMap<u64, (Time, MemberId, Sender<T>)>,
@@ -125,9 +131,9 @@ impl<T> Questions<T> {
         self.asked.len() < TICKETS_MAX
     }
 
-    pub(super) fn ask(&mut self, now: Time, coordinator: MemberId, answer: Sender<T>) -> u64 {
+    pub(super) fn ask(&mut self, now: Time, member: MemberId, answer: Sender<T>) -> u64 {
         self.last += 1;
-        let question = (now + STATUS_TIMEOUT, coordinator, answer);
+        let question = (now + STATUS_TIMEOUT, member, answer);
         self.asked.insert(self.last, question);
         self.last
     }

@@ -6,6 +6,8 @@
 //! What refuses a change is said by the method of [`Admin`](crate::Admin) that makes it, and
 //! `failure` gives each refusal its status.
 
+#[cfg(feature = "console")]
+use super::console;
 use super::events::EventsAnswer;
 use super::guard::RouteNeeds::{Data, Operate, Read, Users};
 use super::row::{ChangeBody, HttpReport, HttpRow, Verb, act, answer, report};
@@ -51,6 +53,16 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
     &METRICS,
     &STATUS,
     &EVENTS,
+    #[cfg(feature = "console")]
+    &CONSOLE_PAGE,
+    #[cfg(feature = "console")]
+    &CONSOLE_FILE,
+    #[cfg(feature = "console")]
+    &CONSOLE_STREAM,
+    #[cfg(feature = "console")]
+    &CONSOLE_HISTORY,
+    #[cfg(feature = "console")]
+    &CONSOLE_LOCATE,
     &KEYSPACES,
     &KEYSPACE,
     &MAPS,
@@ -100,6 +112,23 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
 static HEALTHZ: HttpReport<Value> = HttpReport::open("/healthz", || get(probes::healthz));
 static READYZ: HttpReport<Value> = HttpReport::open("/readyz", || get(probes::readyz));
 static METRICS: HttpReport<String> = HttpReport::new("/metrics", Read, || get(probes::metrics));
+
+// ---- the console
+
+#[cfg(feature = "console")]
+static CONSOLE_PAGE: HttpReport<String> = HttpReport::open("/", || get(console::index));
+#[cfg(feature = "console")]
+static CONSOLE_FILE: HttpReport<String> =
+    HttpReport::open("/console/files/{name}", || get(console::file));
+#[cfg(feature = "console")]
+static CONSOLE_STREAM: HttpReport<String> =
+    HttpReport::new("/console/stream", Read, || get(console::stream));
+#[cfg(feature = "console")]
+static CONSOLE_HISTORY: HttpReport<Value> =
+    HttpReport::new("/console/history", Read, || get(console::history));
+#[cfg(feature = "console")]
+static CONSOLE_LOCATE: HttpReport<Value> =
+    HttpReport::new("/console/locate", Data, || get(console::locate));
 
 // ---- reports on the state of the cluster, without keys
 

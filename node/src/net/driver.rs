@@ -589,7 +589,7 @@ impl QuicDriver {
         let errors = self.identity.send_errors();
         // The only error is that the socket is full.
         if errors
-            .send(Purpose::Data, transmit.destination, attempt)
+            .send(Purpose::Data, transmit.destination, transmit.size, attempt)
             .is_err()
         {
             self.blocked = Some(transmit);

@@ -1,5 +1,6 @@
 //! Messages between the control threads of two nodes.
 
+use crate::history::Samples;
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
 use doyen_placement::Loads;
@@ -36,6 +37,20 @@ pub enum Envelope {
     },
     /// A message of chitchat, in its own encoding. It is only a hint.
     Gossip(Vec<u8>),
+    /// Asks a member for the samples of its last hour, from level 16 on.
+    HistoryRequest {
+        /// The id of the request.
+        ticket: u64,
+        /// The number of the first sample that is wanted.
+        since: u64,
+    },
+    /// The answer.
+    HistoryReply {
+        /// The id of the request.
+        ticket: u64,
+        /// The samples. There are none if nobody can look at them at that member.
+        samples: Samples,
+    },
 }
 
 doyen_placement::tagged!(Envelope {
@@ -45,6 +60,8 @@ doyen_placement::tagged!(Envelope {
     3 => LoadsRequest { ticket },
     4 => LoadsReply { ticket, loads },
     5 => Gossip(bytes),
+    6 => HistoryRequest { ticket, since },
+    7 => HistoryReply { ticket, samples },
 });
 
 impl Envelope {
@@ -68,7 +85,9 @@ impl Envelope {
             Self::StatusRequest { .. }
             | Self::StatusReply { .. }
             | Self::LoadsRequest { .. }
-            | Self::LoadsReply { .. } => false,
+            | Self::LoadsReply { .. }
+            | Self::HistoryRequest { .. }
+            | Self::HistoryReply { .. } => false,
         }
     }
 }

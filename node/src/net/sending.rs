@@ -29,9 +29,10 @@ const NAMED: [(Errno, &str); 8] = [
 ];
 const NAMES: usize = NAMED.len() + 1;
 
-/// Errors of sends, by port and error.
+/// What is sent between nodes, and errors of sends, by port and error.
 #[derive(Debug)]
 pub struct SendErrors {
+    bytes: AtomicU64,
     counts: [[AtomicU64; NAMES]; 2],
     /// A lock, because several threads send. It is held for moments, when a send has failed.
     told: Mutex<LogLimit>,
@@ -40,6 +41,7 @@ pub struct SendErrors {
 impl Default for SendErrors {
     fn default() -> Self {
         Self {
+            bytes: AtomicU64::new(0),
             counts: Default::default(),
             told: Mutex::new(LogLimit::new(A_MINUTE)),
         }
@@ -59,7 +61,13 @@ impl SendErrors {
         })
     }
 
-    /// Sends a datagram, or a train of them, by `attempt`.
+    /// Bytes of datagrams sent to other nodes from both ports, with those that were sent again.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sends a datagram, or a train of them, with a content of `bytes`, by `attempt`.
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] alone: the socket has no room. Of any other error, the datagram is
@@ -68,11 +76,15 @@ impl SendErrors {
         &self,
         port: Purpose,
         to: SocketAddr,
+        bytes: usize,
         attempt: impl Fn() -> io::Result<()>,
     ) -> io::Result<()> {
         let mut again = 0;
         loop {
-            let Err(e) = attempt() else { return Ok(()) };
+            let Err(e) = attempt() else {
+                self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                return Ok(());
+            };
             let errno = Errno::from_io_error(&e);
             match (e.kind(), errno) {
                 (ErrorKind::WouldBlock, _) => return Err(e),
@@ -123,12 +135,14 @@ mod tests {
             None => Ok(()),
         };
         let to = ([127, 0, 0, 1], 1).into();
-        let had_room = errors.send(Purpose::Data, to, attempt).is_ok();
+        let had_room = errors.send(Purpose::Data, to, 100, attempt).is_ok();
         let counted = errors.all().filter(|(_, _, times)| *times > 0);
         let counted = counted.map(|(port, name, times)| {
             assert_eq!(port, "data");
             (name, times)
         });
+        let went = attempts.get() > outcomes.len();
+        assert_eq!(errors.bytes(), if went { 100 } else { 0 });
         (had_room, attempts.get(), counted.collect())
     }
 

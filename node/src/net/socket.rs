@@ -84,9 +84,12 @@ impl AsyncUdpSocket for Socket {
             return Ok(());
         }
         let attempt = || self.state.try_send(self.io.get_ref().into(), transmit);
-        let sent = self
-            .errors
-            .send(Purpose::Control, transmit.destination, attempt);
+        let sent = self.errors.send(
+            Purpose::Control,
+            transmit.destination,
+            transmit.contents.len(),
+            attempt,
+        );
         self.full.store(
             sent.as_ref()
                 .is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock),

@@ -42,7 +42,9 @@ impl TrafficKind {
             | Envelope::StatusRequest { .. }
             | Envelope::StatusReply { .. }
             | Envelope::LoadsRequest { .. }
-            | Envelope::LoadsReply { .. } => Self::Other,
+            | Envelope::LoadsReply { .. }
+            | Envelope::HistoryRequest { .. }
+            | Envelope::HistoryReply { .. } => Self::Other,
         }
     }
 }

@@ -5,6 +5,7 @@ mod alerts;
 mod bad_input;
 mod budgets;
 mod clocks;
+mod console;
 mod cuts;
 mod documents;
 mod eviction;

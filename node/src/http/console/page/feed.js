@@ -1,0 +1,106 @@
+// What the node sends, and what this page knows of it.
+//
+// EventSource cannot send a token, so the stream of server-sent events is read by fetch.
+
+const KEY = "doyen-token";
+
+export const state = {
+  connected: false, refused: null, hello: null, status: null, waiting: null, map: null, moves: null,
+  loads: [], maps: [], alerts: [], busiest: null, events: [], sample: null, hour: null,
+};
+const listeners = new Set();
+export const onChange = (listener) => listeners.add(listener);
+const changed = (name) => listeners.forEach((listener) => listener(name));
+
+let token = sessionStorage.getItem(KEY);
+export const hasToken = () => token !== null;
+export function setToken(next) {
+  token = next || null;
+  if (token) sessionStorage.setItem(KEY, token); else sessionStorage.removeItem(KEY);
+  connection?.abort();
+  wake?.();
+}
+// A node without credentials takes this word from programs of its own machine.
+const bearer = () => `Bearer ${token ?? "loopback"}`;
+
+/** Asks this node. Throws an Error with its own words if it refuses. */
+export async function ask(method, path, body) {
+  const headers = { authorization: bearer() };
+  const content = body === undefined ? undefined : JSON.stringify(body);
+  const answer = await fetch(path, { method, headers, body: content, cache: "no-store" });
+  const text = await answer.text();
+  let value = null;
+  try { value = JSON.parse(text); } catch { /* an error in plain words */ }
+  if (!answer.ok) throw new Error(value?.error ?? (text || `the node answered ${answer.status}`));
+  return value;
+}
+
+const EVENTS_KEPT = 300;
+const HOUR = 720;
+
+function take(name, value) {
+  if (name === "happened") {
+    state.events.unshift(value);
+    state.events.length = Math.min(state.events.length, EVENTS_KEPT);
+  } else if (name === "sample") {
+    const isNew = state.sample && value.number !== state.sample.number;
+    if (isNew && state.hour) {
+      state.hour.samples.push(value.cluster);
+      if (state.hour.samples.length > HOUR) state.hour.samples.shift();
+    }
+    state.sample = value;
+  } else {
+    state[name] = value;
+    if (name === "status") state.waiting = null;
+  }
+  changed(name);
+}
+
+let connection = null;
+let wake = null;
+const pause = (ms) => new Promise((done) => { wake = done; setTimeout(done, ms); });
+
+async function read() {
+  connection = new AbortController();
+  const answer = await fetch("/console/stream", {
+    headers: token ? { authorization: bearer() } : {}, signal: connection.signal, cache: "no-store",
+  });
+  if (answer.status === 401 || answer.status === 403) {
+    const text = await answer.text();
+    let why = text;
+    try { why = JSON.parse(text).error ?? text; } catch { /* plain words */ }
+    state.refused = why;
+    changed("refused");
+    return 3600_000;
+  }
+  if (!answer.ok) throw new Error(await answer.text());
+  state.connected = true; state.refused = null; state.events = [];
+  changed("connected");
+  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "";;) {
+    const { value, done } = await reader.read();
+    if (done) return 500;
+    rest += value;
+    const parts = rest.split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      let name = null, data = "";
+      for (const line of part.split("\n")) {
+        if (line.startsWith("event: ")) name = line.slice(7);
+        else if (line.startsWith("data: ")) data += line.slice(6);
+      }
+      if (name) take(name, JSON.parse(data));
+    }
+  }
+}
+
+/** Follows the stream, and begins again when it ends. */
+export async function follow() {
+  for (let wait = 500;;) {
+    let next = wait;
+    try { next = await read(); wait = 500; } catch { next = wait; wait = Math.min(wait * 2, 8000); }
+    state.connected = false;
+    changed("connected");
+    await pause(next);
+  }
+}

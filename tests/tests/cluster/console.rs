@@ -1,0 +1,140 @@
+//! What the console's page is sent: by real processes, through a kill and a join. A browser goes
+//! through the page itself in `tests/scripts/console.mjs` (`just console`).
+
+use doyen_tests::cluster::Cluster;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Lines, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
+
+/// The stream of a page, and the last content of each of its parts.
+struct Page {
+    lines: Lines<BufReader<TcpStream>>,
+    parts: BTreeMap<String, Value>,
+}
+
+fn request(cluster: &Cluster, node: &str, path: &str) -> TcpStream {
+    let node = cluster.node(node);
+    let mut stream = TcpStream::connect(node.ready.http).expect("it listens");
+    let patience = Some(Duration::from_secs(20));
+    stream.set_read_timeout(patience).expect("a socket");
+    let token = node.token().expect("it has one");
+    let head = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer";
+    let request = format!("GET {path} {head} {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+}
+
+impl Page {
+    fn open(cluster: &Cluster, node: &str) -> Self {
+        let stream = request(cluster, node, "/console/stream");
+        Self {
+            lines: BufReader::new(stream).lines(),
+            parts: BTreeMap::new(),
+        }
+    }
+
+    /// Reads until this holds of what was sent.
+    fn until(&mut self, holds: impl Fn(&BTreeMap<String, Value>) -> bool) {
+        let mut part = None;
+        while !holds(&self.parts) {
+            let line = self.lines.next().expect("it goes on").expect("text");
+            if let Some(name) = line.strip_prefix("event: ") {
+                part = Some(name.to_owned());
+            } else if let (Some(json), Some(name)) = (line.strip_prefix("data: "), part.take()) {
+                let json = serde_json::from_str(json).expect("JSON");
+                self.parts.insert(name, json);
+            }
+        }
+    }
+}
+
+/// The state of a member in what a page shows.
+fn state<'a>(parts: &'a BTreeMap<String, Value>, name: &str) -> Option<&'a str> {
+    let members = parts.get("status")?["members"].as_array()?;
+    members.iter().find(|m| m["name"] == name)?["state"].as_str()
+}
+
+#[test]
+fn an_open_page_shows_a_kill_and_a_join() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let mut page = Page::open(&cluster, "n0");
+    page.until(|parts| {
+        let wanted = [
+            "hello", "status", "map", "alerts", "moves", "loads", "hour", "sample",
+        ];
+        wanted.iter().all(|part| parts.contains_key(*part))
+    });
+    assert_eq!(page.parts["hello"]["role"], "operate");
+    assert_eq!(state(&page.parts, "n2"), Some("live"));
+    let map = &page.parts["map"];
+    assert_eq!(map["members"].as_array().map(Vec::len), Some(3));
+    let partitions = map["keyspaces"][0]["partitions"]
+        .as_array()
+        .expect("a list");
+    for replicas in partitions {
+        let replicas = replicas.as_array().expect("a list");
+        assert!(!replicas.is_empty() && replicas.iter().all(|at| at.as_i64() < Some(3)));
+    }
+    // Every member keeps samples, and one answers for the others.
+    page.until(|parts| {
+        let of = &parts["sample"]["members"];
+        ["n0", "n1", "n2"]
+            .iter()
+            .all(|name| of[*name]["memory_max"].as_u64() > Some(0))
+    });
+
+    cluster.kill("n2");
+    page.until(|parts| state(parts, "n2") != Some("live"));
+    page.until(|parts| {
+        let alerts = parts["alerts"].as_array().expect("a list");
+        alerts
+            .iter()
+            .any(|alert| alert["name"] == "DoyenMemberGone")
+    });
+    cluster.join("n3");
+    page.until(|parts| state(parts, "n3") == Some("live"));
+    page.until(|parts| parts["status"]["safe"] == true);
+    let listed = |parts: &BTreeMap<String, Value>| parts["map"]["members"].to_string();
+    page.until(|parts| listed(parts).contains("n3") && !listed(parts).contains("n2"));
+}
+
+/// The body of an answer.
+fn body(cluster: &Cluster, path: &str) -> String {
+    let mut text = String::new();
+    let mut stream = request(cluster, "n0", path);
+    stream.read_to_string(&mut text).expect("an answer");
+    text.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+#[test]
+fn the_console_says_where_a_key_is_and_what_a_member_did() {
+    let cluster = Cluster::of(BINARY, 2);
+    let found: Value =
+        serde_json::from_str(&body(&cluster, "/console/locate?key=user%3A42")).expect("JSON");
+    assert_eq!(found["keyspace"], "default");
+    assert_eq!(
+        found["in_sync"].as_array().map(Vec::len),
+        Some(2),
+        "{found}"
+    );
+    let table: Value = serde_json::from_str(&body(&cluster, "/table")).expect("JSON");
+    let partitions = table["keyspaces"][0]["partitions"]
+        .as_array()
+        .expect("a list");
+    let of = partitions.iter().find(|p| p["id"] == found["partition"]);
+    assert_eq!(of.expect("it exists")["primary"], found["in_sync"][0]);
+
+    let absent = body(&cluster, "/console/locate?key=x&keyspace=none");
+    assert!(absent.contains("there is no keyspace `none`"), "{absent}");
+    cluster.eventually("n1 has a sample", |cluster| {
+        let hour = body(cluster, "/console/history?member=n1");
+        let hour: Value = serde_json::from_str(&hour).expect("JSON");
+        hour["seconds"] == 5 && hour["memory_max"][0].as_u64() > Some(0)
+    });
+    let absent = body(&cluster, "/console/history?member=n7");
+    assert!(absent.contains("there is no member `n7`"), "{absent}");
+}
