@@ -16,6 +16,7 @@ mod bench;
 mod chaos;
 mod demo;
 mod describe;
+mod dev;
 mod run;
 mod secret;
 mod simulate;
@@ -52,6 +53,8 @@ enum CliCommand {
     Run(Box<run::RunCommand>),
     /// Start a cluster on this machine, kill its coordinator under load, and count lost writes
     Demo(demo::Demo),
+    /// Start a cluster on this machine that stays until Ctrl-C
+    Dev(dev::Dev),
     /// Start a cluster on this machine, inject faults, and check every answer that clients got
     Chaos(chaos::Chaos),
     /// Put load on servers that speak Redis, and measure throughput and latency
@@ -122,6 +125,7 @@ pub fn main() -> ExitCode {
     let done = match parse::<Cli>().command {
         CliCommand::Run(run) => run.main(),
         CliCommand::Demo(demo) => demo.main(),
+        CliCommand::Dev(dev) => dev.main(),
         CliCommand::Chaos(chaos) => chaos.main(),
         CliCommand::Bench(bench) => bench.main(),
         CliCommand::Simulate(simulate) => simulate.main(),

@@ -7,6 +7,7 @@ mod budgets;
 mod clocks;
 mod console;
 mod cuts;
+mod dev;
 mod documents;
 mod eviction;
 mod failures;

@@ -571,13 +571,14 @@ impl ByHand {
 
 #[test]
 fn three_nodes_started_by_hand_outlive_one_of_them() {
-    let text = std::fs::read_to_string(Path::new(ROOT).join("README.md")).expect("the page");
+    let page = Path::new(ROOT).join("docs/getting-started.md");
+    let text = std::fs::read_to_string(page).expect("the page");
     let page = Page::read(&text);
     let with = |words: &str| {
         page.blocks
             .iter()
             .find(|(_, _, code)| code.contains(words))
-            .expect("README has this block")
+            .expect("the page has this block")
             .2
             .as_str()
     };
