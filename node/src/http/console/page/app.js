@@ -138,7 +138,7 @@ function memberPanel(brief) {
   ];
   if (!brief) columns.push(
     ["Zone", (m) => [m.zone, m.rack, m.host].filter(Boolean).join(" / ") || "–"],
-    ["Address", (m) => h("span", { class: "sub" }, h("span", { class: "line" }, h("code", {}, host(m.address))), h("span", { class: "line" }, ports(m)))],
+    ["Address", (m) => h("span", { class: "sub" }, h("span", { class: "line" }, h("code", {}, host(m.address))), h("span", { class: "line" }, ports(m))), "addr"],
     ["Actions", (m) => h("span", { class: "row" }, memberActions(m))]);
   return panel("Members, oldest first", null, table(columns, all, "No member is known yet."));
 }
