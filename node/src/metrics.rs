@@ -67,7 +67,7 @@ struct Clocks {
 }
 
 /// The figures of a node at one moment.
-struct SeenKeyspaces {
+struct MetricsSnapshot {
     clocks: Clocks,
     data: DataStats,
     longest_pass: Longest,
@@ -136,7 +136,7 @@ impl<S, V> MetricRow<S, V> {
 }
 
 /// Gauges of this node.
-const NODE_GAUGES: &[MetricRow<SeenKeyspaces>] = &[
+const NODE_GAUGES: &[MetricRow<MetricsSnapshot>] = &[
     metric("doyen_keys")
         .about("Keys held by this node, as primary and as copy")
         .is(|s| s.data.shard.keys as f64),
@@ -327,7 +327,7 @@ const LABELLED_GAUGES: &[MetricRow<()>] = &[
 ];
 
 /// Counters of this node.
-const COUNTERS: &[MetricRow<SeenKeyspaces, u64>] = &[
+const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
     metric("doyen_operations_executed_total")
         .about("Operations executed here as primary")
         .is(|s| s.data.shard.executed),
@@ -500,7 +500,7 @@ impl Metrics {
         self.recorders.tell_host(&seen, self.control.counted());
     }
 
-    async fn look(&self) -> SeenKeyspaces {
+    async fn look(&self) -> MetricsSnapshot {
         // Read the clocks first: they are compared with the moment of the request.
         let clocks = Clocks::now();
         let (data, longest_pass, cluster, coordinated) = tokio::join!(
@@ -509,7 +509,7 @@ impl Metrics {
             self.control.status(),
             self.control.coordinated()
         );
-        SeenKeyspaces {
+        MetricsSnapshot {
             clocks,
             data,
             longest_pass,
@@ -535,7 +535,7 @@ impl Recorders {
         }
     }
 
-    fn render(&self, seen: &SeenKeyspaces, control: &Counted) -> String {
+    fn render(&self, seen: &MetricsSnapshot, control: &Counted) -> String {
         with_local_recorder(&self.text, || count(seen, control, &seen.commits));
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         // A program that never reports to a recorder keeps nothing for it.
@@ -552,7 +552,7 @@ impl Recorders {
         self.text.handle().render() + &now.handle().render()
     }
 
-    fn tell_host(&self, seen: &SeenKeyspaces, control: &Counted) {
+    fn tell_host(&self, seen: &MetricsSnapshot, control: &Counted) {
         // The text shows these as well.
         with_local_recorder(&self.text, || observe(&seen.commits));
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
@@ -669,7 +669,7 @@ fn described_gauges() -> impl Iterator<Item = MetricWords> {
 }
 
 /// Writes counters that other modules keep.
-fn count(seen: &SeenKeyspaces, control: &Counted, commits: &[f64]) {
+fn count(seen: &MetricsSnapshot, control: &Counted, commits: &[f64]) {
     for row in COUNTERS {
         if let Some(value) = row.value {
             metrics::counter!(row.name).absolute(value(seen));
@@ -738,7 +738,7 @@ fn observe(commits: &[f64]) {
 }
 
 /// Writes gauges: of this node, of its cluster, and of what it coordinates.
-fn gauge(seen: &SeenKeyspaces) {
+fn gauge(seen: &MetricsSnapshot) {
     gauge_node(seen);
     seen.cluster.iter().for_each(gauge_cluster);
     seen.coordinated
@@ -747,7 +747,7 @@ fn gauge(seen: &SeenKeyspaces) {
 }
 
 /// Gauges of this node.
-fn gauge_node(seen: &SeenKeyspaces) {
+fn gauge_node(seen: &MetricsSnapshot) {
     set(NODE_GAUGES, seen);
     for (port, ends) in &seen.certificate.ends {
         let ends = *ends as f64;
@@ -846,7 +846,7 @@ mod tests {
         fixtures::seen(table.clone(), Vec::new(), true)
     }
 
-    fn seen(table: Option<&Table>, coordinates: bool) -> SeenKeyspaces {
+    fn seen(table: Option<&Table>, coordinates: bool) -> MetricsSnapshot {
         let coordinated = |table: &Table| {
             Box::new(Coordinated {
                 table: Arc::new(table.clone()),
@@ -854,7 +854,7 @@ mod tests {
                 oversight: Oversight::default(),
             })
         };
-        SeenKeyspaces {
+        MetricsSnapshot {
             clocks: Clocks::now(),
             data: DataStats::default(),
             longest_pass: Longest::default(),
@@ -1000,7 +1000,7 @@ mod tests {
         let (metrics, host) = (recorders("n1"), DebuggingRecorder::new());
         let (table, counted) = (table(), Counted::default());
         let snapshotter = host.snapshotter();
-        let report = |seen: &SeenKeyspaces| {
+        let report = |seen: &MetricsSnapshot| {
             with_local_recorder(&host, || metrics.tell_host(seen, &counted));
             figures(&snapshotter)
         };
