@@ -11,6 +11,7 @@ pub(crate) mod front_end;
 mod group;
 mod inbox;
 mod keeper;
+pub mod latency;
 #[cfg(feature = "near")]
 pub(crate) mod nears;
 mod passes;
@@ -30,6 +31,7 @@ use self::front_end::Opener;
 use self::group::ThreadGroup;
 use self::inbox::{Ask, Asked, Attended, Inbox};
 use self::keeper::Keeper;
+use self::latency::FamilyLatencies;
 use self::queues::Queues;
 use self::reactor::Reactor;
 use self::siblings::Siblings;
@@ -136,6 +138,12 @@ pub struct DataStats {
     pub long_passes: u64,
     /// Connected native clients.
     pub clients: u64,
+    /// How long commands of the front end took: from the pass in which one was read to the moment
+    /// when its reply left.
+    pub command_latency: FamilyLatencies,
+    /// How long operations of the library took: from the pass in which one was taken to the moment
+    /// when its outcome was handed out.
+    pub native_latency: FamilyLatencies,
 }
 
 /// What the front end of a thread counts of its clients.
@@ -212,6 +220,8 @@ impl DataStats {
         self.long_passes += other.long_passes;
         // Each client is connected with every thread.
         self.clients = self.clients.max(other.clients);
+        self.command_latency.add(&other.command_latency);
+        self.native_latency.add(&other.native_latency);
     }
 }
 

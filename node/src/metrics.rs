@@ -6,9 +6,12 @@
 //! Otherwise a dropped keyspace, or the gauges of a former coordinator, would show their last
 //! values for ever. The host's recorder keeps what it has, so such a gauge becomes NaN there.
 
+mod histograms;
+
 use crate::clock;
 use crate::control::counted::Counted;
 use crate::control::{ClusterStatus, ControlHandle, Coordinated};
+use crate::data::latency::FamilyLatencies;
 use crate::data::{DataHandle, DataStats, Longest};
 use crate::net::identity::{CertificateReport, Identity};
 use crate::net::traffic::TrafficKind;
@@ -462,9 +465,29 @@ const FURTHER_COUNTERS: &[MetricRow<()>] = &[
         .about("Partitions that began empty because every copy was lost"),
 ];
 
-const HISTOGRAMS: &[MetricRow<()>] = &[metric("doyen_table_commit_seconds")
+/// Times that are kept one by one: the text has their quantiles.
+const SUMMARIES: &[MetricRow<()>] = &[metric("doyen_table_commit_seconds")
     .unit(Unit::Seconds)
     .about("From a proposal of this node to its commit")];
+
+/// Times that are counted in classes.
+const HISTOGRAMS: &[MetricRow<MetricsSnapshot, FamilyLatencies>] = &[
+    metric("doyen_resp_command_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "How long RESP commands took here, by family: from the pass in which a command was \
+             read to the moment when its reply left. Commands that wait on purpose, as \
+             subscriptions do, are left out",
+        )
+        .is(|s| s.data.command_latency),
+    metric("doyen_native_operation_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "How long operations of the library took here, by family: from the pass in which the \
+             data thread took one to the moment when its outcome was handed out",
+        )
+        .is(|s| s.data.native_latency),
+];
 
 impl Metrics {
     pub(crate) fn new(
@@ -549,7 +572,7 @@ impl Recorders {
             describe_gauges();
             gauge(seen);
         });
-        self.text.handle().render() + &now.handle().render()
+        self.text.handle().render() + &now.handle().render() + &histograms::text(seen)
     }
 
     fn tell_host(&self, seen: &MetricsSnapshot, control: &Counted) {
@@ -572,9 +595,11 @@ impl Recorders {
                 if !std::mem::replace(described, true) {
                     describe_counters();
                     describe_gauges();
+                    histograms::describe();
                 }
                 count(seen, control, commits);
                 gauge(seen);
+                histograms::count(seen);
             });
             let set = named.gauges.into_inner();
             let set = set.unwrap_or_else(PoisonError::into_inner);
@@ -641,7 +666,7 @@ fn describe_counters() {
     for (name, unit, meaning) in described_counters() {
         metrics::describe_counter!(name, unit, meaning);
     }
-    for row in HISTOGRAMS {
+    for row in SUMMARIES {
         metrics::describe_histogram!(row.name, row.unit, row.meaning);
     }
 }
@@ -878,7 +903,8 @@ mod tests {
 
     /// The names of all metrics.
     fn all() -> impl Iterator<Item = &'static str> {
-        let others = described_counters().chain(words(HISTOGRAMS));
+        let others = described_counters().chain(words(SUMMARIES));
+        let others = others.chain(words(HISTOGRAMS));
         described_gauges().chain(others).map(|(name, ..)| name)
     }
 
@@ -913,7 +939,10 @@ mod tests {
             .filter(|l| !l.starts_with('#') && !l.is_empty())
         {
             let name = line.split(['{', ' ']).next().unwrap_or_default();
-            let name = name.trim_end_matches("_sum").trim_end_matches("_count");
+            let name = ["_sum", "_count", "_bucket"]
+                .iter()
+                .find_map(|part| name.strip_suffix(part))
+                .unwrap_or(name);
             assert!(
                 all().any(|described| described == name),
                 "{name} is not described"
@@ -1008,7 +1037,9 @@ mod tests {
         let names: HashSet<_> = told.keys().filter_map(|k| k.split(' ').next()).collect();
         for name in all() {
             // The kinds of events appear with the first event.
-            let told = names.contains(name) || name == "doyen_events_total";
+            let told = names.contains(name)
+                || name == "doyen_events_total"
+                || names.contains(format!("{name}_bucket").as_str());
             assert!(told, "{name} is not told");
         }
         let gauge = |figures: &Figures, name: &str| match figures.get(name) {

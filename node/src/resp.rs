@@ -36,6 +36,7 @@ pub(crate) mod spill;
 mod spilled;
 mod stream;
 mod thread;
+pub(crate) mod timing;
 pub mod totals;
 mod usage;
 

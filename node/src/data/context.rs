@@ -7,6 +7,7 @@
 use super::front_end::{FrontEnd, FrontEndMessage, Waiter};
 use super::group::ThreadGroup;
 use super::inbox::{Ask, InboxSlot, Left};
+use super::latency::{CommandFamily, LatencyMeter};
 use super::waiters::{Recipient, Waiters};
 use crate::audit::Audit;
 use crate::clock;
@@ -45,6 +46,8 @@ pub(crate) struct DataContext<D: FrontEnd> {
     /// lease and generation.
     pub(super) judged: Option<u64>,
     pub(super) waiters: Waiters<D::Waiter>,
+    /// The latencies of callers on other threads.
+    pub(super) native: LatencyMeter,
     /// Outcomes for callers on other threads, delivered at the end of the pass.
     pub(super) answers: Vec<(InboxSlot, Outcome)>,
     /// The tokens of callers on other threads that wait until an operation is not blocked.
@@ -342,6 +345,7 @@ impl<D: FrontEnd> DataContext<D> {
             generation: None,
             judged: None,
             waiters: Waiters::new(),
+            native: LatencyMeter::default(),
             answers: Vec::new(),
             waits: BTreeMap::new(),
             looking: Vec::new(),
@@ -382,7 +386,12 @@ impl<D: FrontEnd> DataContext<D> {
             }
             return;
         }
-        let token = self.waiters.insert(Recipient::Call(slot));
+        let counted = match &ask {
+            Ask::Execute(work) => Some((CommandFamily::of(work), self.now)),
+            // It waits on purpose.
+            Ask::Wait(_) | Ask::Leave => None,
+        };
+        let token = self.waiters.insert(Recipient::Call(slot, counted));
         if let Some(context) = trace {
             self.shard.trace(token, *context);
         }
@@ -402,7 +411,10 @@ impl<D: FrontEnd> DataContext<D> {
     pub(super) fn deliver(&mut self, token: u64, outcome: Outcome) {
         match self.waiters.remove(token) {
             Some(Recipient::Client(waiter)) => D::deliver(self, token, waiter, outcome),
-            Some(Recipient::Call(slot)) => {
+            Some(Recipient::Call(slot, counted)) => {
+                if let Some((family, came)) = counted {
+                    self.native.note(family, came, 1);
+                }
                 if !self.waits.is_empty() {
                     self.waits.remove(&slot);
                 }
@@ -482,7 +494,7 @@ impl<D: FrontEnd> DataContext<D> {
     fn may_ask_again(&self, token: u64) -> bool {
         match self.waiters.get(token) {
             Some(Recipient::Client(waiter)) => waiter.may_be_asked_again(),
-            Some(Recipient::Call(_)) => true,
+            Some(Recipient::Call(..)) => true,
             None => false,
         }
     }

@@ -256,6 +256,7 @@ impl<D: FrontEnd> Core<D> {
         self.streams.pump(&mut context.shard, context.now);
         self.inbox
             .answer(&mut context.answers, &mut self.woken, context.now);
+        context.native.count();
         more
     }
 

@@ -305,6 +305,7 @@ impl<S: FrontEndSockets> Reactor<S> {
             shard: context.shard.stats(),
             malformed_links: context.malformed,
             long_passes: self.passes.long(),
+            native_latency: *context.native.counts(),
             ..DataStats::default()
         };
         context.front.add_stats(&mut stats);

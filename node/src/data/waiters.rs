@@ -1,14 +1,17 @@
 //! The recipients of outcomes.
 
 use super::inbox::InboxSlot;
+use super::latency::CommandFamily;
+use doyen_gossip::Time;
 
 /// The recipient of the outcome of an operation.
 #[derive(Debug)]
 pub(super) enum Recipient<W> {
     /// A client of the front end.
     Client(W),
-    /// A caller of the library.
-    Call(InboxSlot),
+    /// A caller of the library. If its time is counted: what it asked for, and when the pass began
+    /// that took it.
+    Call(InboxSlot, Option<(CommandFamily, Time)>),
 }
 
 /// Recipients by token. A reused token has another number, so a late outcome finds no recipient.

@@ -10,6 +10,7 @@ use super::command::table;
 use super::encode::Encoder;
 use super::totals::Totals;
 use crate::data::FrontEndCounters;
+use crate::data::latency::LatencyCounts;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -23,9 +24,6 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(200);
 const ERROR_CODES_MAX: usize = 64;
 /// Counts the commands that have no row in the table.
 pub(super) const UNKNOWN: u16 = u16::MAX;
-/// Times of commands are counted in this many classes. Each is twice as long as the one before, and
-/// the first is 1.024 µs.
-const CLASSES: usize = 24;
 /// Number of intervals over which rates are computed.
 const SAMPLES: usize = 8;
 
@@ -61,26 +59,12 @@ impl Count {
     }
 }
 
-/// Timed calls, by the class of their times.
-type Times = [u64; CLASSES];
-
-/// The class of a time.
-fn class(nanos: u64) -> usize {
-    let units = nanos.saturating_sub(1) >> 10;
-    ((u64::BITS - units.leading_zeros()) as usize).min(CLASSES - 1)
-}
-
-/// The longest time of a class, in microseconds.
-const fn longest_us(class: usize) -> u64 {
-    (1 << (10 + class)) / 1000
-}
-
 /// The counters of all commands and errors.
 #[derive(Debug, Clone, Default)]
 pub struct CommandCounts {
     commands: Vec<Count>,
     /// How many timed calls of each command took how long.
-    times: Vec<Times>,
+    times: Vec<LatencyCounts>,
     /// Replies that were errors, by their first word.
     errors: BTreeMap<String, u64>,
 }
@@ -91,7 +75,7 @@ impl CommandCounts {
     pub fn new() -> Self {
         Self {
             commands: vec![Count::default(); table::COUNT],
-            times: vec![Times::default(); table::COUNT],
+            times: vec![LatencyCounts::default(); table::COUNT],
             errors: BTreeMap::new(),
         }
     }
@@ -106,10 +90,11 @@ impl CommandCounts {
             .zip(&other.commands)
             .for_each(|(mine, other)| mine.add(other));
         if self.times.len() < other.times.len() {
-            self.times.resize(other.times.len(), Times::default());
+            self.times
+                .resize(other.times.len(), LatencyCounts::default());
         }
         for (mine, other) in self.times.iter_mut().zip(&other.times) {
-            mine.iter_mut().zip(other).for_each(|(mine, n)| *mine += n);
+            mine.add(other);
         }
         for (code, n) in &other.errors {
             *self.errors.entry(code.clone()).or_default() += n;
@@ -128,7 +113,7 @@ impl CommandCounts {
             count.timed += 1;
             count.nanos = count.nanos.saturating_add(nanos);
             if let Some(times) = self.times.get_mut(usize::from(command)) {
-                times[class(nanos)] += 1;
+                times.count(took, 1);
             }
         }
     }
@@ -140,12 +125,14 @@ impl CommandCounts {
         let (Some(count), Some(times)) = (self.commands.get(at), self.times.get(at)) else {
             return Vec::new();
         };
-        let timed: u64 = times.iter().sum();
+        let timed = times.total();
         let (mut sum, mut within) = (0, Vec::new());
-        for (class, n) in times.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let classes = LatencyCounts::longest().zip(times.classes());
+        for (longest, n) in classes.filter(|(_, n)| **n > 0) {
             sum += n;
             let calls = u128::from(sum) * u128::from(count.calls) / u128::from(timed.max(1));
-            within.push((longest_us(class), u64::try_from(calls).unwrap_or(u64::MAX)));
+            let us = u64::try_from(longest.as_micros()).unwrap_or(u64::MAX);
+            within.push((us, u64::try_from(calls).unwrap_or(u64::MAX)));
         }
         within
     }
@@ -406,11 +393,6 @@ mod tests {
 
     #[test]
     fn times_are_counted_in_classes_and_stand_for_all_calls() {
-        assert_eq!(
-            [0, 1, 1024, 1025, 2048, 2049, u64::MAX].map(class),
-            [0, 0, 0, 1, 1, 2, 23]
-        );
-        assert_eq!([0, 1, 2, 3, 23].map(longest_us), [1, 2, 4, 8, 8_589_934]);
         let mut counts = CommandCounts::new();
         for n in 0..40 {
             let took = Duration::from_micros(if n == 0 { 100 } else { 3 });

@@ -9,7 +9,7 @@ use super::acl::users::Users;
 use super::budget::ClientBudget;
 use super::cluster;
 use super::common::Common;
-use super::counts::{CommandCounts, Sampling, Stopwatch};
+use super::counts::{CommandCounts, Sampling};
 use super::monitor::Monitors;
 use super::notices::KeyNotices;
 use super::pubsub::hub::Hub;
@@ -19,6 +19,7 @@ use super::server::Clients;
 use super::session::pause::ClientPause;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
+use super::timing::CommandTiming;
 
 use crate::data::front_end::{FrontEnd, FrontEndHalves, FrontEndSlot, HeldBytes, Opener};
 use crate::data::{DataStats, FrontEndCounters};
@@ -147,7 +148,7 @@ impl Opener for RespOpener {
             counters: FrontEndCounters::default(),
             counts: CommandCounts::new(),
             sampling: Sampling::default(),
-            stopwatch: Stopwatch::new(),
+            timing: CommandTiming::new(),
             slow: SlowLog::default(),
             scripts,
         };
@@ -194,7 +195,7 @@ pub(crate) struct Resp {
     /// The clients' activity for `INFO`.
     pub(super) counts: CommandCounts,
     pub(super) sampling: Sampling,
-    pub(super) stopwatch: Stopwatch,
+    pub(super) timing: CommandTiming,
     pub(super) slow: SlowLog,
     /// Scripts that clients used lately.
     pub(super) scripts: ScriptCache,
@@ -331,6 +332,7 @@ impl FrontEnd for Resp {
         stats.subscribers += self.hub.clients() as u64;
         stats.subscribers_expelled += self.hub.expelled;
         stats.key_messages_lost += self.notices.lost;
+        stats.command_latency.add(&self.timing.latency.counts());
     }
 }
 

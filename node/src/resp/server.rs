@@ -352,6 +352,7 @@ impl FrontEndSockets for Clients {
             }
         }
         self.turn = turn;
+        context.front.timing.latency.count();
     }
 
     fn receive(&mut self, context: &mut RespContext, message: front_end::FrontEndMessage) {
@@ -741,7 +742,10 @@ impl Clients {
             cluster_port,
             (local, peer),
             &context.front.users.borrow(),
-            context.front.budget.clone(),
+            (
+                context.front.budget.clone(),
+                context.front.timing.latency.clone(),
+            ),
             context.now(),
         );
         context.front.connections.insert(id, connection.clone());

@@ -115,7 +115,7 @@ impl Session {
             self.replies.ask_further(connection, context, args);
             let took = began.elapsed();
             context.front.counts.went_on(self.replies.command, took);
-            context.front.stopwatch.forget();
+            context.front.timing.stopwatch.forget();
             return !self.replies.partway;
         }
         if self.waits_to_be_judged(context, args) {
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Whether the present command was run before, and waited.
-    fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.errands.is_held() || self.subscriptions.is_held()
     }
 
@@ -270,10 +270,10 @@ impl Session {
         args: Args<'_>,
     ) -> bool {
         let number = context.front.counters.commands;
-        context.front.stopwatch.begin(number);
+        context.front.timing.stopwatch.begin(number);
         self.replies.command = counts::UNKNOWN;
         let ran = self.run_command(connection, context, args);
-        let took = context.front.stopwatch.end(number);
+        let took = context.front.timing.stopwatch.end(number);
         let kept = self.errands.waits() || self.subscriptions.is_held();
         if ran && !kept {
             context.front.counts.ran(self.replies.command, Some(took));
@@ -368,6 +368,12 @@ impl Session {
             || self.subscriptions.waits(&self.replies)
             || self.judging == PasswordJudging::Later
             || self.replies.is_full(output_max)
+    }
+
+    /// Whether earlier commands, or the client itself, hold up the next one. One that waits for an
+    /// errand of its own is not held up.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.is_blocked() && !self.is_held()
     }
 
     /// Whether everything is answered, apart from what is still in the output.

@@ -34,6 +34,7 @@ mod several;
 mod strangers;
 mod sweeps;
 mod threads;
+mod timing;
 mod tls;
 mod transactions;
 mod unread;

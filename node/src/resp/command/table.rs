@@ -36,6 +36,8 @@ pub const COUNT: usize = count(data::FAMILIES) + count(OWN);
 pub const GET: u16 = place_of("get", &TABLE);
 /// Likewise.
 pub const SET: u16 = place_of("set", &TABLE);
+/// The place of `MULTI`.
+pub const MULTI: u16 = place_of("multi", &TABLE);
 
 const OWN: &[&[RespDescription]] = &[
     client::ROWS,

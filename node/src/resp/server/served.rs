@@ -52,6 +52,10 @@ pub(super) struct ServedClient {
     chunk: Bytes,
     chunk_next: usize,
     chunk_len: usize,
+    /// When the pass began in which they came, or in which earlier ones no longer held them up.
+    came: Time,
+    /// Earlier commands hold them up.
+    held_up: bool,
     /// There may be whole commands in `input`.
     unparsed: bool,
     /// The text of a protocol error that follows the parsed commands.
@@ -109,6 +113,8 @@ impl ServedClient {
             chunk: Bytes::new(),
             chunk_next: 0,
             chunk_len: 0,
+            came: context.now(),
+            held_up: false,
             unparsed: false,
             error: None,
             ended: false,
@@ -343,7 +349,11 @@ impl ServedClient {
         // Other clients' remaining work does not count here.
         context.take_work();
         context.front.scripts.take_work();
-        context.front.stopwatch.forget();
+        context.front.timing.stopwatch.forget();
+        if std::mem::take(&mut self.held_up) {
+            self.came = context.now();
+        }
+        self.connection.session.borrow_mut().replies.came = self.came;
         for args in self.parser.commands(&self.chunk).skip(self.chunk_next) {
             // This also counts what other clients have run since these commands were parsed.
             if work >= PASS_WORK_MAX || self.connection.session.borrow().is_blocked() {
@@ -362,6 +372,8 @@ impl ServedClient {
         }
         if self.chunk_next >= self.chunk_len {
             self.end_chunk(context);
+        } else {
+            self.held_up = self.connection.session.borrow().is_held_up();
         }
         self.count_input();
         let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
@@ -406,6 +418,7 @@ impl ServedClient {
         let (taken, result) = self.parser.parse(&self.input, authenticated, most);
         self.chunk = self.input.split_to(taken).freeze();
         self.chunk_next = 0;
+        self.came = context.now();
         self.chunk_len = self.parser.commands(&self.chunk).count();
         self.unparsed = self.chunk_len == most && !self.input.is_empty();
         if let Err(why) = result {

@@ -15,6 +15,7 @@ use crate::resp::frame::Args;
 use crate::resp::pubsub::Push;
 use crate::resp::ready::ReadyClients;
 use crate::resp::settings::OutputLimit;
+use crate::resp::timing::CommandLatency;
 use doyen_engine::CountedReceivers;
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
@@ -89,12 +90,12 @@ impl Connection {
         cluster_port: bool,
         addresses: (SocketAddr, SocketAddr),
         users: &Users,
-        budget: Rc<ClientBudget>,
+        (budget, latency): (Rc<ClientBudget>, Rc<CommandLatency>),
         now: Time,
     ) -> Rc<Self> {
         let ready = budget.ready().clone();
         let client = SessionClient::new(id, cluster_port, addresses, users, now);
-        let session = Session::new(client, Replies::new((id, at), budget));
+        let session = Session::new(client, Replies::new((id, at), budget, latency));
         Rc::new(Self {
             session: RefCell::new(session),
             at,

@@ -24,6 +24,7 @@ use crate::resp::encode::{Encoder, Protocol};
 use crate::resp::frame::Args;
 use crate::resp::output::{APART_BYTES_MIN, ClientOutput};
 use crate::resp::pubsub::Push;
+use crate::resp::timing::CommandLatency;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::Patience;
 use doyen_engine::command::{CommandReply, ErrorText, Shape};
@@ -45,6 +46,8 @@ pub(crate) struct Replies {
     pub(crate) command: u16,
     /// The present command gets no reply.
     pub(crate) silent: bool,
+    /// When the pass began in which it came.
+    pub(crate) came: Time,
     slots: VecDeque<ReplySlot>,
     /// The number of the first slot.
     first: u64,
@@ -72,6 +75,7 @@ pub(crate) struct Replies {
     pub(crate) unsent: usize,
     pub(crate) charges: Charges,
     pub(crate) deadlines: Deadlines,
+    latency: Rc<CommandLatency>,
 }
 
 /// The place of one reply.
@@ -80,8 +84,10 @@ struct ReplySlot {
     protocol: Protocol,
     /// The client does not want this reply.
     silent: bool,
-    /// The command that it answers, by its place in the table.
+    /// The command that it answers, by its place in the table, and when the pass began in which it
+    /// came.
     command: u16,
+    came: Time,
     /// It follows all pushes below this number.
     after: u64,
     weight: ReplyWeight,
@@ -116,8 +122,8 @@ enum Provisional {
         value: Option<Range<usize>>,
         protocol: Protocol,
     },
-    /// It would be the same at any time. Its place in `out`.
-    Encoded(Range<usize>),
+    /// It would be the same at any time. Its command, and its place in `out`.
+    Encoded(u16, Range<usize>),
 }
 
 /// A key that a read found.
@@ -148,11 +154,16 @@ impl ReplySlot {
 }
 
 impl Replies {
-    pub(crate) fn new(owner: (u64, usize), budget: Rc<ClientBudget>) -> Self {
+    pub(crate) fn new(
+        owner: (u64, usize),
+        budget: Rc<ClientBudget>,
+        latency: Rc<CommandLatency>,
+    ) -> Self {
         Self {
             protocol: Protocol::Resp2,
             command: counts::UNKNOWN,
             silent: false,
+            came: Time::ZERO,
             slots: VecDeque::new(),
             first: 0,
             unpublished_until: 0,
@@ -168,6 +179,7 @@ impl Replies {
             unsent: 0,
             charges: Charges::new(budget, owner),
             deadlines: Deadlines::default(),
+            latency,
         }
     }
 
@@ -259,9 +271,12 @@ impl Replies {
             counts::note(&mut self.failed, self.command, &out[start..], rejected);
         }
         if at_once {
-            if !self.provisional.is_empty() {
+            if self.provisional.is_empty() {
+                self.latency.leaves(self.command, self.came);
+            } else {
+                let at = start..self.out.bytes.len();
                 self.provisional
-                    .push(Provisional::Encoded(start..self.out.bytes.len()));
+                    .push(Provisional::Encoded(self.command, at));
                 self.first += 1;
             }
         } else if !self.silent {
@@ -322,6 +337,7 @@ impl Replies {
             protocol: self.protocol,
             silent: self.silent,
             command: self.command,
+            came: self.came,
             weight: self.charges.begin(bytes, under_way, expected),
             state,
         };
@@ -376,7 +392,14 @@ impl Replies {
         well: bool,
     ) {
         if well {
-            self.provisional.clear();
+            let mut reads = 0;
+            for reply in self.provisional.drain(..) {
+                match reply {
+                    Provisional::Read { .. } => reads += 1,
+                    Provisional::Encoded(command, _) => self.latency.leaves(command, self.came),
+                }
+            }
+            self.latency.reads_leave(self.came, reads);
         } else {
             self.take_back(connection, context);
         }
@@ -422,12 +445,12 @@ impl Replies {
                         (slot.silent, slot.command) = (false, table::GET);
                     }
                 }
-                Provisional::Encoded(at) => {
+                Provisional::Encoded(command, at) => {
                     let bytes = taken.slice(at.start - from..at.end - from);
                     let weight = bytes.len();
                     self.push(ReplyState::Encoded(bytes), weight, 0);
                     if let Some(slot) = self.slots.back_mut() {
-                        slot.silent = false;
+                        (slot.silent, slot.command) = (false, command);
                     }
                 }
             }
@@ -681,6 +704,9 @@ impl Replies {
                 ReplyState::Encoded(bytes) => out.extend_from_slice(bytes),
             }
             silenced |= slot.silent;
+            if !slot.silent {
+                self.latency.leaves(slot.command, slot.came);
+            }
             self.charges.release(&mut slot.weight);
             self.slots.pop_front();
             self.first += 1;

@@ -17,7 +17,7 @@ fn connection(id: u64, budget: &Rc<ClientBudget>) -> Rc<Connection> {
         false,
         (any, any),
         &Users::new(Arc::default(), None),
-        budget.clone(),
+        (budget.clone(), Rc::default()),
         Time::ZERO,
     )
 }

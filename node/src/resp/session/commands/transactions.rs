@@ -409,7 +409,11 @@ impl Session {
                         transacting.push(parts, (spec, args), parsed, (grants, resp3))
                     });
                     match queued {
-                        Ok(()) => self.replies.answer(|e| e.simple("QUEUED")),
+                        Ok(()) => {
+                            // Its answer says nothing of how long it takes.
+                            self.replies.command = table::MULTI;
+                            self.replies.answer(|e| e.simple("QUEUED"));
+                        }
                         Err(why) => self.reject(args, &why),
                     }
                 }
