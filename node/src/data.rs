@@ -46,8 +46,12 @@ use doyen_engine::op::{Failure, Operation, OperationBatch, Outcome, PartitionOpe
 use doyen_engine::{Bookmark, Filter, KeyFilter, Limits, Maps};
 #[cfg(feature = "http")]
 use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
+#[cfg(feature = "metrics")]
+use doyen_engine::{SizesPage, sizes::MapSize};
 use doyen_gossip::Time;
 use doyen_placement::level::WAITING;
+#[cfg(feature = "metrics")]
+use doyen_placement::{KeyspaceId, MapId, PartitionRef};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
 pub use passes::Longest;
 pub(crate) use process::ITSELF_BYTES;
@@ -180,6 +184,24 @@ pub struct FrontEndCounters {
     pub denied: [u64; 3],
 }
 
+/// What the near caches of a map were asked by this process since its start, and what they have.
+#[cfg(feature = "metrics")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NearFigures {
+    pub(crate) map: (KeyspaceId, MapId),
+    /// Reads that a copy answered.
+    pub(crate) hits: u64,
+    /// Reads for which there was no copy.
+    pub(crate) misses: u64,
+    /// Reads whose copy was not confirmed within the bound.
+    pub(crate) unconfirmed: u64,
+    /// Copies.
+    pub(crate) entries: u64,
+    /// How long ago the partition was confirmed that waits for that the longest. `None`: there are
+    /// no copies.
+    pub(crate) lag: Option<Duration>,
+}
+
 impl FrontEndCounters {
     /// Each counter, made of this one and of another.
     #[must_use]
@@ -294,6 +316,14 @@ enum DataMessage {
     Bookmark(streams::Marking),
     /// A subscriber has room again, or is gone.
     Room,
+    /// Asks for a page of how much each map has here.
+    #[cfg(feature = "metrics")]
+    Sizes {
+        /// The partition after which the page begins.
+        after: Option<PartitionRef>,
+        /// Receives the page.
+        answer: oneshot::Sender<SizesPage>,
+    },
     /// Asks what was committed since the last recovery.
     #[cfg(feature = "http")]
     SinceRecovery(oneshot::Sender<Vec<SinceRecovery>>),
@@ -401,8 +431,9 @@ impl DataHandle {
         keyspace: doyen_placement::KeyspaceId,
         map: doyen_placement::MapId,
         near: std::sync::Weak<dyn nears::Forgets>,
+        counts: Arc<nears::NearCounts>,
     ) {
-        self.0.nears.add(keyspace, map, near);
+        self.0.nears.add((keyspace, map), near, counts);
     }
 
     /// Subscribes to changes: from now on, or after a bookmark. Returns once all changes come. With
@@ -490,6 +521,37 @@ impl DataHandle {
     /// connected.
     pub(crate) async fn map(&self, wanted: WantedMap) -> Option<Result<MapEntry, String>> {
         self.ask(|answer| DataMessage::Map { wanted, answer }).await
+    }
+
+    /// How much each map has that this node leads. Data threads are asked page by page, so that
+    /// their clients wait for no more than one.
+    #[cfg(feature = "metrics")]
+    pub(crate) async fn sizes(&self) -> Vec<(KeyspaceId, MapSize)> {
+        let mut all = Vec::new();
+        for inbox in &self.0.inboxes {
+            let mut after = None;
+            loop {
+                let (answer, answered) = oneshot::channel();
+                inbox.tell(DataMessage::Sizes { after, answer });
+                let Ok(page) = answered.await else { break };
+                all.extend(page.sizes);
+                let Some(next) = page.next else { break };
+                after = Some(next);
+            }
+        }
+        all
+    }
+
+    /// What the near caches of this process were asked, and what they have.
+    #[cfg(all(feature = "metrics", feature = "near"))]
+    pub(crate) fn near_figures(&self) -> Vec<NearFigures> {
+        self.0.nears.figures()
+    }
+
+    /// This build has no near caches.
+    #[cfg(all(feature = "metrics", not(feature = "near")))]
+    pub(crate) const fn near_figures(&self) -> Vec<NearFigures> {
+        Vec::new()
     }
 
     /// What was committed since the last recovery, by partition.

@@ -7,17 +7,19 @@
 //! values for ever. The host's recorder keeps what it has, so such a gauge becomes NaN there.
 
 mod histograms;
+mod maps;
 
 use crate::clock;
 use crate::control::counted::Counted;
 use crate::control::{ClusterStatus, ControlHandle, Coordinated};
 use crate::data::latency::FamilyLatencies;
-use crate::data::{DataHandle, DataStats, Longest};
+use crate::data::{DataHandle, DataStats, Longest, NearFigures};
 use crate::net::identity::{CertificateReport, Identity};
 use crate::net::traffic::TrafficKind;
 use crate::report::status::ClusterReport;
+use doyen_engine::sizes::MapSize;
 use doyen_gossip::agreement::{Oversight, Stage};
-use doyen_placement::{Paused, planner};
+use doyen_placement::{KeyspaceId, Paused, planner};
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Label, Metadata, Recorder, SharedString, Unit,
     with_local_recorder, with_recorder,
@@ -86,6 +88,10 @@ struct MetricsSnapshot {
     http_auth_failures: u64,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
+    /// How much each map has that this node leads, in parts.
+    sizes: Vec<(KeyspaceId, MapSize)>,
+    /// The near caches of this process.
+    nears: Vec<NearFigures>,
 }
 
 impl Clocks {
@@ -109,6 +115,7 @@ struct MetricRow<S: 'static, V: 'static = f64> {
     name: &'static str,
     unit: Unit,
     meaning: &'static str,
+    labels: &'static [&'static str],
     value: Option<fn(&S) -> V>,
 }
 
@@ -117,6 +124,7 @@ const fn metric<S, V>(name: &'static str) -> MetricRow<S, V> {
         name,
         unit: Unit::Count,
         meaning: "",
+        labels: &[],
         value: None,
     }
 }
@@ -129,6 +137,12 @@ impl<S, V> MetricRow<S, V> {
 
     const fn about(mut self, meaning: &'static str) -> Self {
         self.meaning = meaning;
+        self
+    }
+
+    /// Its labels.
+    const fn by(mut self, labels: &'static [&'static str]) -> Self {
+        self.labels = labels;
         self
     }
 
@@ -293,40 +307,98 @@ const LABELLED_GAUGES: &[MetricRow<()>] = &[
              secret)",
         ),
     metric("doyen_certificate_expiry_seconds")
+        .by(&["port"])
         .unit(Unit::Seconds)
         .about(
             "How long the certificate of these ports is still valid, by port: listen (nodes), \
              resp, http; negative if it has expired, by this node's clock",
         ),
     metric("doyen_data_pass_longest_seconds")
+        .by(&["clock"])
         .unit(Unit::Seconds)
         .about(
             "The longest pass of a data thread since this was last read, by the wall clock and \
              by the thread's own CPU time",
         ),
     metric("doyen_balance_paused")
+        .by(&["by"])
         .about("1 if nothing moves for balance, because an operator or failed moves paused it"),
-    metric("doyen_load_uneven").about(
+    metric("doyen_load_uneven").by(&["of"]).about(
         "At the coordinator: 1 if a member has far more work or bytes than its share, as \
              balancing judges it (by ratio and by gap)",
     ),
-    metric("doyen_load_ratio").about(
+    metric("doyen_load_ratio").by(&["of"]).about(
         "At the coordinator: work or bytes of the member that is furthest above its share, \
              as a multiple of that share",
     ),
-    metric("doyen_partitions_surplus").about(
-        "At the coordinator: by how many partitions of a keyspace a member holds or leads \
+    metric("doyen_partitions_surplus")
+        .by(&["keyspace", "of"])
+        .about(
+            "At the coordinator: by how many partitions of a keyspace a member holds or leads \
              more than its share; absent for rings and where there are rules",
-    ),
-    metric("doyen_keyspace_under_replicated").about(
-        "Partitions of a keyspace with fewer copies in sync than it wants and the live \
+        ),
+    metric("doyen_keyspace_under_replicated")
+        .by(&["keyspace"])
+        .about(
+            "Partitions of a keyspace with fewer copies in sync than it wants and the live \
              members allow",
-    ),
-    metric("doyen_keyspace_copies_without_place").about(
-        "Copies of each partition that a keyspace asks for, beyond the number of live \
+        ),
+    metric("doyen_keyspace_copies_without_place")
+        .by(&["keyspace"])
+        .about(
+            "Copies of each partition that a keyspace asks for, beyond the number of live \
              members that may hold data",
+        ),
+    metric("doyen_keyspace_unavailable")
+        .by(&["keyspace"])
+        .about("Partitions of a keyspace that no member serves"),
+    metric("doyen_keyspace_keys")
+        .by(&["keyspace"])
+        .about("Keys of a keyspace that this node leads"),
+    metric("doyen_keyspace_bytes")
+        .by(&["keyspace"])
+        .unit(Unit::Bytes)
+        .about(
+            "Memory of the keys of a keyspace that this node leads, at one copy: keys, values, and \
+             about 80 bytes each",
+        ),
+    metric("doyen_map_keys").by(&["keyspace", "map"]).about(
+        "Keys of a map, or of a database of Redis clients, that this node leads. The largest 100 \
+         have figures of their own; `other` has the sum of all further ones",
     ),
-    metric("doyen_keyspace_unavailable").about("Partitions of a keyspace that no member serves"),
+    metric("doyen_map_bytes")
+        .by(&["keyspace", "map"])
+        .unit(Unit::Bytes)
+        .about("Memory of the keys of a map that this node leads, at one copy"),
+    metric("doyen_near_entries")
+        .by(&["keyspace", "map"])
+        .about("Copies in the near caches of this process"),
+    metric("doyen_near_lag_seconds").unit(Unit::Seconds).about(
+        "How long ago the near caches of this process learned of changes, of the partition \
+             that waits for that the longest",
+    ),
+];
+
+/// Counters of what may be dropped. They are written with the gauges.
+const DROPPED_COUNTERS: &[MetricRow<()>] = &[
+    metric("doyen_keyspace_hits_total")
+        .by(&["keyspace"])
+        .about("Lookups of keys at this node as primary that found their key"),
+    metric("doyen_keyspace_misses_total")
+        .by(&["keyspace"])
+        .about("Lookups of keys at this node as primary that found none"),
+    metric("doyen_near_hits_total")
+        .by(&["keyspace", "map"])
+        .about("Reads that near caches of this process answered"),
+    metric("doyen_near_misses_total")
+        .by(&["keyspace", "map"])
+        .about("Reads of near caches that went to the primary, because there was no copy"),
+    metric("doyen_near_unconfirmed_total")
+        .by(&["keyspace", "map"])
+        .about(
+            "Reads of near caches that went to the primary, because their copy was not confirmed \
+         within the bound",
+        ),
 ];
 
 /// Counters of this node.
@@ -408,7 +480,7 @@ const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
         )
         .is(|s| s.data.shard.published_dropped),
     metric("doyen_key_messages_lost_total")
-        .about("Changes of keys of which subscribers to messages about keys were not told, about")
+        .about("Changes of keys that subscribers to messages about keys did not hear of, about")
         .is(|s| s.data.key_messages_lost),
     metric("doyen_resp_auth_failures_total")
         .about("Wrong passwords of RESP clients")
@@ -431,30 +503,44 @@ const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
 
 /// Counters with labels, and those of the control thread.
 const FURTHER_COUNTERS: &[MetricRow<()>] = &[
-    metric("doyen_resp_connections_timed_out_total").about(
-        "RESP connections closed because no password came in time (why=auth), or because \
+    metric("doyen_resp_connections_timed_out_total")
+        .by(&["why"])
+        .about(
+            "RESP connections closed because no password came in time (why=auth), or because \
              they were idle for too long (why=idle)",
-    ),
-    metric("doyen_events_total").about("Events of the cluster by kind"),
+        ),
+    metric("doyen_events_total")
+        .by(&["kind"])
+        .about("Events of the cluster by kind"),
     metric("doyen_move_steps_total")
+        .by(&["stage"])
         .about("Partitions that reached a stage of a move, by table changes"),
-    metric("doyen_certificate_reloads_total").about(
-        "Times that changed files of secrets and certificates, of any port, came into force \
+    metric("doyen_certificate_reloads_total")
+        .by(&["outcome"])
+        .about(
+            "Times that changed files of secrets and certificates, of any port, came into force \
              (done) or could not be used (failed)",
-    ),
-    metric("doyen_udp_send_errors_total").about(
-        "Datagrams between nodes that the system did not send, by port (control, data) and \
+        ),
+    metric("doyen_udp_send_errors_total")
+        .by(&["port", "errno"])
+        .about(
+            "Datagrams between nodes that the system did not send, by port (control, data) and \
              error. Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
-    ),
-    metric("doyen_handshakes_total").about(
-        "Connections that others began at the ports of nodes (control, data), by outcome: \
+        ),
+    metric("doyen_handshakes_total")
+        .by(&["port", "outcome"])
+        .about(
+            "Connections that others began at the ports of nodes (control, data), by outcome: \
              begun, proof_asked (the address must prove itself first), passed_over (too many at \
              once); and TLS handshakes of clients (resp, http) that failed",
-    ),
-    metric("doyen_control_messages_total").about("Messages to other control threads, by purpose"),
+        ),
+    metric("doyen_control_messages_total")
+        .by(&["kind"])
+        .about("Messages to other control threads, by purpose"),
     metric("doyen_control_bytes_total")
+        .by(&["kind"])
         .unit(Unit::Bytes)
-        .about("Bytes of those messages, before encryption"),
+        .about("Bytes of messages to other control threads, before encryption"),
     metric("doyen_control_messages_dropped_total")
         .about("Messages to other control threads that were dropped"),
     metric("doyen_lease_lapses_total").about("How often this node's lease ran out and came back"),
@@ -473,6 +559,7 @@ const SUMMARIES: &[MetricRow<()>] = &[metric("doyen_table_commit_seconds")
 /// Times that are counted in classes.
 const HISTOGRAMS: &[MetricRow<MetricsSnapshot, FamilyLatencies>] = &[
     metric("doyen_resp_command_seconds")
+        .by(&["family"])
         .unit(Unit::Seconds)
         .about(
             "How long RESP commands took here, by family: from the pass in which a command was \
@@ -481,6 +568,7 @@ const HISTOGRAMS: &[MetricRow<MetricsSnapshot, FamilyLatencies>] = &[
         )
         .is(|s| s.data.command_latency),
     metric("doyen_native_operation_seconds")
+        .by(&["family"])
         .unit(Unit::Seconds)
         .about(
             "How long operations of the library took here, by family: from the pass in which the \
@@ -526,8 +614,9 @@ impl Metrics {
     async fn look(&self) -> MetricsSnapshot {
         // Read the clocks first: they are compared with the moment of the request.
         let clocks = Clocks::now();
-        let (data, longest_pass, cluster, coordinated) = tokio::join!(
+        let (data, sizes, longest_pass, cluster, coordinated) = tokio::join!(
             self.data.stats(),
+            self.data.sizes(),
             self.data.longest_pass(),
             self.control.status(),
             self.control.coordinated()
@@ -543,6 +632,8 @@ impl Metrics {
             send_errors: self.identity.send_errors().all().collect(),
             http_auth_failures: self.http_auth_failures.load(Ordering::Relaxed),
             commits: self.control.counted().take_commits(),
+            sizes,
+            nears: self.data.near_figures(),
         }
     }
 }
@@ -675,6 +766,9 @@ fn describe_gauges() {
     for (name, unit, meaning) in described_gauges() {
         metrics::describe_gauge!(name, unit, meaning);
     }
+    for row in DROPPED_COUNTERS {
+        metrics::describe_counter!(row.name, row.unit, row.meaning);
+    }
 }
 
 type MetricWords = (&'static str, Unit, &'static str);
@@ -766,6 +860,11 @@ fn observe(commits: &[f64]) {
 fn gauge(seen: &MetricsSnapshot) {
     gauge_node(seen);
     seen.cluster.iter().for_each(gauge_cluster);
+    let table = seen.cluster.as_ref().and_then(|c| c.installed.as_deref());
+    if let Some(table) = table {
+        maps::gauge_maps(seen, table);
+        maps::gauge_nears(seen, table);
+    }
     seen.coordinated
         .iter()
         .for_each(|coordinated| gauge_coordinated(coordinated));
@@ -859,7 +958,7 @@ mod tests {
     use super::*;
     use crate::report::fixtures;
     use doyen_gossip::agreement::Event;
-    use doyen_placement::{Loads, Table};
+    use doyen_placement::{Loads, MapId, Table};
     use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
     use std::collections::BTreeMap;
 
@@ -894,6 +993,22 @@ mod tests {
             send_errors: vec![("data", "ENOBUFS", 1)],
             http_auth_failures: 0,
             commits: vec![0.003],
+            sizes: vec![(
+                KeyspaceId(0),
+                MapSize {
+                    map: MapId(0),
+                    keys: 3,
+                    bytes: 400,
+                },
+            )],
+            nears: vec![NearFigures {
+                map: (KeyspaceId(0), MapId(0)),
+                hits: 1,
+                misses: 2,
+                unconfirmed: 3,
+                entries: 2,
+                lag: None,
+            }],
         }
     }
 
@@ -901,11 +1016,80 @@ mod tests {
         recorders.render(&seen(table, coordinates), &Counted::default())
     }
 
+    /// What the page says of a metric, besides its labels.
+    struct Described {
+        kind: &'static str,
+        name: &'static str,
+        unit: Unit,
+        labels: &'static [&'static str],
+        meaning: &'static str,
+    }
+
+    fn described<S, V>(
+        kind: &'static str,
+        rows: &'static [MetricRow<S, V>],
+    ) -> impl Iterator<Item = Described> {
+        rows.iter().map(move |row| Described {
+            kind,
+            name: row.name,
+            unit: row.unit,
+            labels: row.labels,
+            meaning: row.meaning,
+        })
+    }
+
+    /// All metrics.
+    fn every() -> impl Iterator<Item = Described> {
+        described("gauge", NODE_GAUGES)
+            .chain(described("gauge", CLUSTER_GAUGES))
+            .chain(described("gauge", COORDINATOR_GAUGES))
+            .chain(described("gauge", LABELLED_GAUGES))
+            .chain(described("counter", COUNTERS))
+            .chain(described("counter", FURTHER_COUNTERS))
+            .chain(described("counter", DROPPED_COUNTERS))
+            .chain(described("histogram", HISTOGRAMS))
+            .chain(described("summary", SUMMARIES))
+    }
+
     /// The names of all metrics.
     fn all() -> impl Iterator<Item = &'static str> {
-        let others = described_counters().chain(words(SUMMARIES));
-        let others = others.chain(words(HISTOGRAMS));
-        described_gauges().chain(others).map(|(name, ..)| name)
+        every().map(|described| described.name)
+    }
+
+    /// To write the table of the page, run this with `DOYEN_WRITE_PAGES=1`.
+    #[test]
+    fn the_page_of_metrics_is_what_nodes_show() {
+        const HEAD: &str = "|---|---|---|---|---|\n";
+        let row = |described: Described| {
+            let Described {
+                kind,
+                name,
+                unit,
+                labels,
+                meaning,
+            } = described;
+            let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+            let labels = labels.join(", ");
+            let unit = match unit {
+                Unit::Count => "",
+                unit => unit.as_str(),
+            };
+            format!("| `{name}` | {kind} | {labels} | {unit} | {meaning} |\n")
+        };
+        let mut rows: Vec<String> = every().map(row).collect();
+        rows.sort();
+        let wanted = rows.concat();
+        let at = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/metrics.md");
+        let page = std::fs::read_to_string(at).expect("there is a page");
+        let (words, table) = page.split_once(HEAD).expect("the page has a table");
+        if std::env::var_os("DOYEN_WRITE_PAGES").is_some() {
+            std::fs::write(at, [words, HEAD, &wanted].concat()).expect("the page is written");
+        } else {
+            assert!(
+                table == wanted,
+                "the table of docs/metrics.md is outdated: run this test with DOYEN_WRITE_PAGES=1"
+            );
+        }
     }
 
     fn recorders(name: &str) -> Recorders {
@@ -943,10 +1127,17 @@ mod tests {
                 .iter()
                 .find_map(|part| name.strip_suffix(part))
                 .unwrap_or(name);
-            assert!(
-                all().any(|described| described == name),
-                "{name} is not described"
-            );
+            let described = every().find(|described| described.name == name);
+            let described = described.unwrap_or_else(|| panic!("{name} is not described"));
+            let shown = line
+                .split_once('{')
+                .and_then(|(_, rest)| rest.split_once('}'));
+            let shown = shown.map_or("", |(labels, _)| labels).split(',');
+            let shown = shown.filter_map(|label| Some(label.split_once('=')?.0));
+            let shown: Vec<_> = shown
+                .filter(|label| !["le", "quantile"].contains(label))
+                .collect();
+            assert_eq!(shown, described.labels, "{line}");
             assert!(
                 text.contains(&format!("# HELP {name} ")),
                 "{name} has no help"

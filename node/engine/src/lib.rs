@@ -41,10 +41,10 @@ pub use log::changes::{
 };
 pub use role::copy_stats::CopyStats;
 pub use role::marks::Committed;
-pub use role::partitions::Partitions;
+pub use role::partitions::{Partitions, SizesPage};
 pub use role::recovery::{KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
 pub use role::spans::{Serve, Span};
-pub use role::stats::Stats;
+pub use role::stats::{Lookups, Stats};
 pub use role::subscriber::Subscriber;
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]

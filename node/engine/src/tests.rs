@@ -7,6 +7,7 @@ mod budgets;
 mod clients;
 mod compacting;
 mod eviction;
+mod figures;
 mod finding;
 mod hashes;
 mod hostile;

@@ -1,11 +1,18 @@
 //! The near caches of this process, which forget what this process writes before its callers are
 //! answered. So a process sees its own acknowledged writes.
 
+#[cfg(feature = "metrics")]
+use super::NearFigures;
+#[cfg(feature = "metrics")]
+use crate::clock;
 use bytes::Bytes;
 use doyen_engine::op::Work;
+#[cfg(feature = "metrics")]
+use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A near cache.
@@ -14,9 +21,68 @@ pub(crate) trait Forgets: Send + Sync {
     fn forget(&self, key: &[u8]);
     /// Any key may have been.
     fn forget_all(&self);
+    /// How many copies it has, and when the partition was confirmed that waits for that the longest.
+    #[cfg(feature = "metrics")]
+    fn holds(&self) -> (u64, Option<Time>);
 }
 
-type KnownNear = (KeyspaceId, MapId, Weak<dyn Forgets>);
+/// What a near cache was asked.
+#[derive(Debug, Default)]
+pub(crate) struct NearCounts {
+    /// Reads that a copy answered.
+    pub(crate) hits: AtomicU64,
+    /// Reads for which there was no copy.
+    pub(crate) misses: AtomicU64,
+    /// Reads whose copy was not confirmed within the bound.
+    pub(crate) unconfirmed: AtomicU64,
+}
+
+impl NearCounts {
+    /// Hits, misses, and reads of what was not confirmed.
+    pub(crate) fn read(&self) -> [u64; 3] {
+        let Self {
+            hits,
+            misses,
+            unconfirmed,
+        } = self;
+        [hits, misses, unconfirmed].map(|counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// The keyspace and the map of a near cache.
+type NearPlace = (KeyspaceId, MapId);
+
+struct KnownNear {
+    place: NearPlace,
+    near: Weak<dyn Forgets>,
+    /// They outlive it.
+    counts: Arc<NearCounts>,
+}
+
+#[derive(Default)]
+struct KnownNears {
+    alive: Vec<KnownNear>,
+    /// What those were asked that are gone.
+    gone: BTreeMap<NearPlace, [u64; 3]>,
+}
+
+impl KnownNears {
+    /// Forgets the near caches that are gone, and keeps what they counted.
+    fn prune(&mut self) {
+        let gone = &mut self.gone;
+        self.alive.retain(|known| {
+            let lives = known.near.strong_count() > 0;
+            if !lives {
+                add(gone.entry(known.place).or_default(), known.counts.read());
+            }
+            lives
+        });
+    }
+}
+
+fn add(sum: &mut [u64; 3], counts: [u64; 3]) {
+    sum.iter_mut().zip(counts).for_each(|(sum, n)| *sum += n);
+}
 
 /// All near caches of this node.
 #[derive(Default)]
@@ -24,7 +90,7 @@ pub(super) struct Nears {
     /// How many there are, so that operations without one take no lock.
     count: AtomicUsize,
     /// A lock that is held for moments, because callers are on any thread.
-    all: Mutex<Vec<KnownNear>>,
+    all: Mutex<KnownNears>,
 }
 
 impl fmt::Debug for Nears {
@@ -55,17 +121,53 @@ impl NearWrites {
 }
 
 impl Nears {
-    fn all(&self) -> MutexGuard<'_, Vec<KnownNear>> {
+    fn all(&self) -> MutexGuard<'_, KnownNears> {
         // Each change of it is one step.
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A near cache of a map, for as long as it lives.
-    pub(super) fn add(&self, keyspace: KeyspaceId, map: MapId, near: Weak<dyn Forgets>) {
+    pub(super) fn add(&self, place: NearPlace, near: Weak<dyn Forgets>, counts: Arc<NearCounts>) {
         let mut all = self.all();
-        all.retain(|(.., near)| near.strong_count() > 0);
-        all.push((keyspace, map, near));
-        self.count.store(all.len(), Ordering::Release);
+        all.prune();
+        all.alive.push(KnownNear {
+            place,
+            near,
+            counts,
+        });
+        self.count.store(all.alive.len(), Ordering::Release);
+    }
+
+    /// What near caches were asked, and what they have, by map.
+    #[cfg(feature = "metrics")]
+    pub(super) fn figures(&self) -> Vec<NearFigures> {
+        let mut all = self.all();
+        all.prune();
+        let mut sums = all.gone.clone();
+        let mut held: BTreeMap<NearPlace, (u64, Option<Time>)> = BTreeMap::new();
+        for known in &all.alive {
+            add(sums.entry(known.place).or_default(), known.counts.read());
+            let Some(near) = known.near.upgrade() else {
+                continue;
+            };
+            let (entries, confirmed) = near.holds();
+            let (sum, oldest) = held.entry(known.place).or_default();
+            *sum += entries;
+            *oldest = (*oldest).into_iter().chain(confirmed).min();
+        }
+        let now = clock::now();
+        let figures = sums.into_iter().map(|(map, [hits, misses, unconfirmed])| {
+            let (entries, oldest) = held.get(&map).copied().unwrap_or_default();
+            NearFigures {
+                map,
+                hits,
+                misses,
+                unconfirmed,
+                entries,
+                lag: oldest.map(|oldest| now.since(oldest)),
+            }
+        });
+        figures.collect()
     }
 
     /// What near caches have of what an operation may write.
@@ -76,10 +178,8 @@ impl Nears {
         let mut written = Vec::new();
         let all = self.all();
         let mut write = |place: (KeyspaceId, MapId), key: Option<&Bytes>| {
-            let of = all
-                .iter()
-                .filter(|(keyspace, map, _)| (*keyspace, *map) == place);
-            let nears = of.filter_map(|(.., near)| near.upgrade());
+            let of = all.alive.iter().filter(|known| known.place == place);
+            let nears = of.filter_map(|known| known.near.upgrade());
             written.extend(nears.map(|near| (near, key.cloned())));
         };
         match work {

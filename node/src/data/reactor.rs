@@ -39,6 +39,10 @@ const FRONT_END_FROM: usize = 2;
 const EVENTS_MAX: usize = 256;
 /// Limit of operations of other threads in one pass.
 const BATCH_MAX: usize = 512;
+/// About how many partitions, and maps in them, are measured in one pass: some tenths of a
+/// millisecond.
+#[cfg(feature = "metrics")]
+const SIZES_MAX: usize = 2048;
 /// How long the end of the thread waits until peers were told.
 const CLOSE_MAX: Duration = Duration::from_millis(300);
 
@@ -277,6 +281,11 @@ impl<S: FrontEndSockets> Reactor<S> {
                 DataMessage::Room => self.core.look_at_streams(),
                 DataMessage::FrontEnd(message) => {
                     self.sockets.receive(&mut self.core.context, message)
+                }
+                #[cfg(feature = "metrics")]
+                DataMessage::Sizes { after, answer } => {
+                    let partitions = self.core.context.shard.partitions();
+                    waking::answer(answer, partitions.sizes_led(after, SIZES_MAX));
                 }
                 #[cfg(feature = "http")]
                 DataMessage::SinceRecovery(answer) => {

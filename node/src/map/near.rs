@@ -18,7 +18,7 @@ use super::changes::filter;
 use super::{KeyOf, Map, Put, encode_key, key, scratch};
 use crate::clock;
 use crate::data::Stream;
-use crate::data::nears::Forgets;
+use crate::data::nears::{Forgets, NearCounts};
 use crate::error::{Error, within_runtime};
 use bytes::Bytes;
 use doyen_engine::op::{Action, OperationBatch, OperationStep, Outcome};
@@ -171,9 +171,7 @@ pub(super) struct Near<V> {
     /// or dropped, so that no copy is kept of what was told to have changed.
     marks: Box<[Mutex<u64>]>,
     hasher: RandomState,
-    hits: AtomicU64,
-    misses: AtomicU64,
-    unconfirmed: AtomicU64,
+    counts: Arc<NearCounts>,
 }
 
 /// A copy of an entry.
@@ -415,22 +413,21 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
             max_staleness,
             confirmed: Mutex::default(),
             marks: (0..MARKS).map(|_| Mutex::default()).collect(),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-            unconfirmed: AtomicU64::new(0),
+            counts: Arc::default(),
         });
         let forgets: Weak<dyn Forgets> = Arc::downgrade(&(near.clone() as Arc<dyn Forgets>));
-        map.data.add_near(keyspace, id, forgets);
+        let counts = near.counts.clone();
+        map.data.add_near(keyspace, id, forgets, counts);
         let task = tokio::spawn(follow(near.clone()));
         Ok(Arc::new(NearTask { near, task }))
     }
 
     pub(super) fn stats(&self) -> NearStats {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let [hits, misses, unconfirmed] = self.counts.read();
         NearStats {
-            hits: of(&self.hits),
-            misses: of(&self.misses),
-            unconfirmed: of(&self.unconfirmed),
+            hits,
+            misses,
+            unconfirmed,
         }
     }
 
@@ -448,7 +445,7 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         })?;
         let counted = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
         let Some(copied) = copied else {
-            counted(&self.misses);
+            counted(&self.counts.misses);
             return Ok(None);
         };
         let now = clock::now();
@@ -456,10 +453,10 @@ impl<V: Clone + Send + Sync + 'static> Near<V> {
         if now.since(confirmed) > self.max_staleness
             || copied.expires.is_some_and(|expires| now >= expires)
         {
-            counted(&self.unconfirmed);
+            counted(&self.counts.unconfirmed);
             return Ok(None);
         }
-        counted(&self.hits);
+        counted(&self.counts.hits);
         Ok(Some(copied.value))
     }
 
@@ -568,6 +565,16 @@ impl<V: Clone + Send + Sync + 'static> Forgets for Near<V> {
 
     fn forget_all(&self) {
         self.drop_all();
+    }
+
+    #[cfg(feature = "metrics")]
+    fn holds(&self) -> (u64, Option<Time>) {
+        let entries = self.copies.len() as u64;
+        let confirmed = Self::locked(&self.confirmed);
+        let times = confirmed.values().map(|at| at.load(Ordering::Acquire));
+        // One that was not confirmed yet has copies that were read a moment ago.
+        let oldest = times.filter(|at| *at > 0).min().map(Time);
+        (entries, oldest.filter(|_| entries > 0))
     }
 }
 

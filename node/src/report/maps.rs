@@ -151,12 +151,7 @@ impl MapSizeReport {
                 members,
             } = counted;
             let known = table.map(id);
-            let (kind, name) = match (known, id.database_number()) {
-                (Some(map), _) => (MapKind::Map, map.name.clone()),
-                (None, Some(number)) => (MapKind::Database, number.to_string()),
-                (None, None) if id == SCRIPTS => (MapKind::Scripts, "scripts".into()),
-                (None, None) => (MapKind::Dropped, id.0.to_string()),
-            };
+            let (kind, name) = named(table, id);
             let part = |(member, bytes)| MapPartReport { member, bytes };
             let mut members: Vec<_> = members.into_iter().map(part).collect();
             members.sort_by_key(|part| std::cmp::Reverse(part.bytes));
@@ -181,6 +176,16 @@ impl MapSizeReport {
     pub fn with_copies(&self) -> u64 {
         let bytes = self.members.iter().map(|part| part.bytes);
         bytes.fold(0, u64::saturating_add)
+    }
+}
+
+/// What a map is, and its name.
+pub(crate) fn named(table: &Table, id: MapId) -> (MapKind, String) {
+    match (table.map(id), id.database_number()) {
+        (Some(map), _) => (MapKind::Map, map.name.clone()),
+        (None, Some(number)) => (MapKind::Database, number.to_string()),
+        (None, None) if id == SCRIPTS => (MapKind::Scripts, "scripts".into()),
+        (None, None) => (MapKind::Dropped, id.0.to_string()),
     }
 }
 

@@ -84,14 +84,15 @@ impl RespContext {
 
     fn totals(&self, stats: &Stats) -> Totals {
         let front = self.front.counters;
+        let (hits, misses) = stats.lookups.all();
         let of_output = front.output_limited + self.front.hub.limited;
         Totals {
             front,
             connections_expelled: front.connections_expelled + of_output,
             expired: stats.expired,
             evicted: stats.evicted,
-            hits: stats.hits,
-            misses: stats.misses,
+            hits,
+            misses,
         }
     }
 

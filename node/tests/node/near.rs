@@ -310,3 +310,32 @@ async fn no_read_is_older_than_the_bound_while_nodes_die() {
     };
     tokio::time::timeout(PATIENCE, ends).await.expect("it ends");
 }
+
+#[tokio::test]
+async fn near_caches_are_among_the_metrics_of_their_process() {
+    let one = node_with("one", &[], |builder| builder).await;
+    safe(&one, 1).await;
+    let prices: Map<String, u64> = one.map("prices").await.expect("a map");
+    let near = prices.near(PATIENCE).await.expect("opened");
+    let shown = async |name: &str| {
+        let text = one.metrics_text().await.expect("it runs");
+        let series = format!("{name}{{keyspace=\"default\",map=\"prices\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series));
+        line.and_then(|value| value.parse::<u64>().ok())
+    };
+    for _ in 0..10 {
+        near.get("tea").await.expect("read");
+    }
+    let stats = near.stats();
+    assert_eq!(shown("doyen_near_hits_total").await, Some(stats.hits));
+    assert_eq!(shown("doyen_near_misses_total").await, Some(stats.misses));
+    assert_eq!(shown("doyen_near_entries").await, Some(1));
+    prices.insert("tea", &1).await.expect("written");
+    assert_eq!(shown("doyen_map_keys").await, Some(1));
+    // What it counted outlives it. Its task ends a moment later, and with it what it holds.
+    drop(near);
+    while shown("doyen_near_entries").await != Some(0) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(shown("doyen_near_hits_total").await, Some(stats.hits));
+}

@@ -50,14 +50,13 @@ impl MapSize {
 }
 
 /// The size of each map that has keys in a store.
-pub(crate) fn of(store: &Store) -> Vec<Bytes> {
-    let size = |map| {
+pub(crate) fn of(store: &Store) -> impl Iterator<Item = MapSize> {
+    store.map_ids().map(|map| {
         let (keys, bytes) = store.size_of(map);
         MapSize {
             map,
             keys: keys as u64,
             bytes: bytes as u64,
         }
-    };
-    store.map_ids().map(|map| size(map).encode()).collect()
+    })
 }

@@ -409,7 +409,7 @@ impl Held {
         } = plan;
         let OneKey { map, key, .. } = *op;
         if op.footprint.looks_up {
-            host.stats.count_lookup(hit);
+            host.stats.lookups.count(self.at.keyspace, hit);
         }
         host.worked += writes.map_or(0, |writes| writes.bytes);
         let teaches = self.lead().is_some_and(Primary::teaches);

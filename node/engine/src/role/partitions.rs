@@ -3,14 +3,37 @@
 use super::host::Host;
 use super::recovery::{KeysPage, KeysWanted};
 use super::slots::Slots;
+use crate::command::sizes::{self, MapSize};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId, PartitionId, PartitionRef};
+use std::collections::BTreeMap;
+
+/// A page of how much each map has that a shard leads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SizesPage {
+    /// Maps of one page. A map is in many pages, once in each.
+    pub sizes: Vec<(KeyspaceId, MapSize)>,
+    /// The partition after which the next page begins. `None`: this is the last one.
+    pub next: Option<PartitionRef>,
+}
 
 /// The partitions of a shard.
 #[derive(Debug, Clone, Copy)]
 pub struct Partitions<'a> {
     pub(crate) slots: &'a Slots,
     pub(crate) host: &'a Host,
+}
+
+impl SizesPage {
+    fn new(sums: BTreeMap<(KeyspaceId, MapId), MapSize>, next: Option<PartitionRef>) -> Self {
+        let sizes = sums
+            .into_iter()
+            .map(|((keyspace, _), size)| (keyspace, size));
+        Self {
+            sizes: sizes.collect(),
+            next,
+        }
+    }
 }
 
 impl Partitions<'_> {
@@ -45,6 +68,32 @@ impl Partitions<'_> {
             });
         }
         all
+    }
+
+    /// How much each map has that this shard leads, page by page: a page ends with the partition
+    /// after which more than `steps` figures were read.
+    #[must_use]
+    pub fn sizes_led(&self, after: Option<PartitionRef>, steps: usize) -> SizesPage {
+        let mut sums: BTreeMap<(KeyspaceId, MapId), MapSize> = BTreeMap::new();
+        let (mut read, mut next) = (0, None);
+        let slots = self.slots.iter().filter(|slot| Some(slot.at) > after);
+        for slot in slots.filter(|slot| slot.serving()) {
+            if read > steps {
+                return SizesPage::new(sums, next);
+            }
+            for size in slot.held.iter().flat_map(|held| sizes::of(&held.store)) {
+                let sum = sums.entry((slot.at.keyspace, size.map)).or_insert(MapSize {
+                    keys: 0,
+                    bytes: 0,
+                    ..size
+                });
+                sum.keys = sum.keys.saturating_add(size.keys);
+                sum.bytes = sum.bytes.saturating_add(size.bytes);
+                read += 1;
+            }
+            (read, next) = (read + 1, Some(slot.at));
+        }
+        SizesPage::new(sums, None)
     }
 
     /// How many bytes the keys of a map take that this shard leads.

@@ -6,7 +6,7 @@ use crate::command::operation::{PartitionAction, PartitionOperation, ScriptCall,
 use crate::command::rows::{Rows, RowsWeight};
 use crate::command::scan;
 use crate::command::scripts::Spent;
-use crate::command::sizes;
+use crate::command::sizes::{self, MapSize};
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
 use crate::mutant::{self, broken};
@@ -367,7 +367,7 @@ impl ShardContext {
             Err(Barred::Paged(clock, read_at)) => {
                 return match self.begin_cursor(held, (op.map, op.key), clock) {
                     Some(page) => {
-                        self.host.stats.count_lookup(true);
+                        self.host.stats.lookups.count(slot.at.keyspace, true);
                         CallStep::Done(Execution::unlogged(page, read_at))
                     }
                     None => CallStep::Refused(Failure::Overloaded),
@@ -440,7 +440,7 @@ impl ShardContext {
                 kind,
             } => scan::scan(&mut held.store, op.map, (*cursor, *count, *kind), at),
             PartitionAction::Find(query) => scan::find(&mut held.store, op.map, query, at),
-            PartitionAction::Sizes => (0, sizes::of(&held.store)),
+            PartitionAction::Sizes => (0, sizes::of(&held.store).map(MapSize::encode).collect()),
             PartitionAction::Range(query) => {
                 self.host.stats.ranges += 1;
                 let (more, keys) = scan::range(&mut held.store, op.map, query, at);
@@ -599,7 +599,8 @@ impl ShardContext {
         id: Option<OpId>,
         mut ran: Together,
     ) -> Execution {
-        self.host.stats.count_lookups(ran.lookups);
+        let keyspace = held.at.keyspace;
+        self.host.stats.lookups.count_all(keyspace, ran.lookups);
         let Some(record) = ran.record else {
             self.say(&mut ran.spent);
             return Execution::unlogged(ran.outcome, ran.read_at);

@@ -222,7 +222,7 @@ impl Shard {
             return None;
         }
         host.stats.executed += 1;
-        host.stats.count_lookup(found.is_some());
+        host.stats.lookups.count(keyspace, found.is_some());
         host.callers.read_at_once += 1;
         let marks = host.bounds.used(map, order, false) || slot.eviction == Eviction::Lru;
         if marks && let Some(entry) = found {
