@@ -1,17 +1,17 @@
 //! `doyen run`: runs one node until it is asked to leave.
 
 mod limits;
+mod log;
 mod phrases;
 mod service;
 
 use super::{CommandFailed, runtime};
 use doyen::Error;
-use doyen::config::value::LogFormat;
 use doyen::config::{self, Config, Defaults, Options};
 use doyen::testkit::Ready;
 use doyen::{Departure, Node};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -59,27 +59,16 @@ impl RunCommand {
         if let Some(path) = &self.config {
             options = options.or(Options::from_file(path)?);
         }
-        let log = options.log.take().unwrap_or_else(|| "info".into());
-        let filter = tracing_subscriber::EnvFilter::try_new(&log).map_err(|_| {
+        let logged = options.log.take().unwrap_or_else(|| "info".into());
+        let filter = tracing_subscriber::EnvFilter::try_new(&logged).map_err(|_| {
             CommandFailed::usage(format!(
-                "--log `{log}` is not a filter: use error, warn, info, debug, or doyen=debug"
+                "--log `{logged}` is not a filter: use error, warn, info, debug, or doyen=debug"
             ))
         })?;
-        let log_format = options.log_format.take().unwrap_or_default();
+        let log_format = options.log_format.take();
         let config = options.resolve(Defaults::Binary)?;
         phrases::judge(&config.trust)?;
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            // If the reader of the log has ended, or a disk is full, writing that to the same
-            // stderr would panic and end this node.
-            .log_internal_errors(false);
-        match log_format {
-            LogFormat::Text => (log.with_target(false))
-                .with_ansi(std::io::stderr().is_terminal())
-                .init(),
-            LogFormat::Json => log.json().flatten_event(true).init(),
-        }
+        log::begin(filter, log_format);
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         config::unread_variables(variables)
             .iter()

@@ -112,7 +112,8 @@ options! {
     /// sets up its own log [default: info]
     #[arg(long, env = "DOYEN_LOG", value_name = "FILTER")]
     log: String,
-    /// How the binary writes its log: text, or json, an object a line [default: text]
+    /// How the binary writes its log: text, json (an object a line), or journald (with priorities,
+    /// without times) [default: journald if stderr is a stream of journald, otherwise text]
     #[arg(long, env = "DOYEN_LOG_FORMAT", value_name = "FORMAT")]
     log_format: LogFormat,
     /// How many initial members form the first cluster. Give it if all nodes have the same name or

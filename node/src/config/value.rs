@@ -655,20 +655,21 @@ impl<T: FromStr<Err = String>> Visitor<'_> for ValueText<T> {
     }
 }
 
-/// How the binary writes its log: `text` (the default), or `json`, an object a line.
+/// How the binary writes its log: `text`, `json`, an object a line, or `journald`.
 ///
 /// ```
 /// use doyen::config::value::LogFormat;
 ///
 /// assert_eq!("json".parse(), Ok(LogFormat::Json));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// Lines for people.
-    #[default]
     Text,
     /// An object a line: `timestamp`, `level`, `target` and `message`.
     Json,
+    /// Lines that begin with their priority, as `<4>`, and have no times: journald has both.
+    Journald,
 }
 
 impl FromStr for LogFormat {
@@ -678,8 +679,9 @@ impl FromStr for LogFormat {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
+            "journald" => Ok(Self::Journald),
             _ => Err(format!(
-                "`{text}` is not a format of logs: give text or json"
+                "`{text}` is not a format of logs: give text, json or journald"
             )),
         }
     }

@@ -4,6 +4,7 @@ use crate::common::Node;
 use std::fs::File;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -114,7 +115,11 @@ fn wrong_arguments_are_answered_in_one_line() {
     );
     wrong(&["run", "--log", "nonsense=="], &[], &["--log", "info"]);
     let yaml = ["run", "--log-format", "yaml"];
-    wrong(&yaml, &[], &["--log-format", "`yaml`", "text or json"]);
+    wrong(
+        &yaml,
+        &[],
+        &["--log-format", "`yaml`", "text, json or journald"],
+    );
     refused(&["demo", "--nodes", "1"], &[], &["--nodes"]);
     refused(&["recover", "--gone", "1/2"], &[], &["--assert-dead"]);
     let dead = ["recover", "--assert-dead", "n1", "--yes"];
@@ -530,4 +535,35 @@ fn each_line_of_a_log_in_json_is_an_object() {
             .all(|level| levels.iter().any(|l| l == level)),
         "{said}"
     );
+}
+
+/// What a node logs whose stderr systemd connected to this stream.
+fn logged_to(named: impl FnOnce(&std::fs::Metadata) -> String, more: &[&str]) -> String {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let named = named(&log.as_file().metadata().expect("of a file"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
+    let command = command
+        .args(run_with(more))
+        .env("JOURNAL_STREAM", named)
+        .stderr(log.reopen().expect("open"));
+    Node::start(command).stop();
+    std::fs::read_to_string(log.path()).expect("its log")
+}
+
+#[test]
+fn lines_for_journald_have_a_priority_and_no_time() {
+    let stream = |log: &std::fs::Metadata| format!("{}:{}", log.dev(), log.ino());
+    let said = logged_to(stream, &["--log", "info"]);
+    // It warns that it has no secret, and says that it leaves.
+    for level in ["<4>WARN ", "<6>INFO "] {
+        assert!(said.lines().any(|line| line.starts_with(level)), "{said}");
+    }
+    assert!(said.lines().all(|line| line.starts_with('<')), "{said}");
+
+    let begins = |said: &str, with: &str| said.lines().all(|line| line.starts_with(with));
+    // The year of a time.
+    let plain = logged_to(stream, &["--log", "info", "--log-format", "text"]);
+    assert!(begins(&plain, "20"), "{plain}");
+    let inherited = logged_to(|log| format!("{}:1", log.dev()), &["--log", "info"]);
+    assert!(begins(&inherited, "20"), "{inherited}");
 }
