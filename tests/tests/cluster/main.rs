@@ -7,6 +7,7 @@ mod budgets;
 mod clocks;
 mod console;
 mod cuts;
+mod dashboard;
 mod dev;
 mod documents;
 mod eviction;
