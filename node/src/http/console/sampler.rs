@@ -31,12 +31,18 @@ impl Counters {
             let count = u128::from(of(self).saturating_sub(of(before)));
             u64::try_from(count * 1_000_000 / took.as_micros().max(1)).unwrap_or(u64::MAX)
         };
+        let latency = self.data.command_latency.all();
+        let latency = latency.since(&before.data.command_latency.all());
+        let within = |part| {
+            let time = latency.quantile(part)?;
+            Some(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+        };
         Sample {
             commands: rate(|c| c.data.front.commands),
             operations: rate(|c| c.data.shard.executed),
             errors: rate(|c| c.data.front.errors),
-            p50_us: None,
-            p99_us: None,
+            p50_us: within(0.5),
+            p99_us: within(0.99),
             hits: rate(|c| c.data.shard.lookups.all().0),
             misses: rate(|c| c.data.shard.lookups.all().1),
             client_bytes: rate(|c| c.data.front.input_bytes + c.data.front.output_bytes),
