@@ -69,6 +69,8 @@ use tasks::CoordinatorTasks;
 
 /// Addresses of former members that are still dialled.
 const FORMER_MAX: usize = 64;
+/// Why a process that has not joined takes no requests of operators.
+const NO_MEMBER: &str = "this node is part of no cluster yet";
 /// The longest time between two probes of a member behind a seed.
 const SCOUT_MAX: Duration = Duration::from_secs(30);
 /// The shortest and the longest time between two rounds in which members dial seeds and the
@@ -206,6 +208,17 @@ impl Agreement {
         match &self.phase {
             Phase::Forming(_) | Phase::Joining(_) => Vec::new(),
             Phase::Member(core) => core.pings.unproven(self.cx.me(), &core.tables, since),
+        }
+    }
+
+    /// Whether [`Input::Recover`] with these members would be taken, or why it would be refused.
+    ///
+    /// # Errors
+    /// The reason of the refusal.
+    pub fn may_recover(&self, dead: &[String], gone: VotersGone) -> Result<(), String> {
+        match &self.phase {
+            Phase::Forming(_) | Phase::Joining(_) => Err(NO_MEMBER.into()),
+            Phase::Member(core) => core.would_be_dead(&self.cx, dead, gone).map(drop),
         }
     }
 
@@ -360,7 +373,7 @@ impl Agreement {
                 Input::Admin { ticket, .. } | Input::Recover { ticket, .. },
                 Phase::Forming(_) | Phase::Joining(_),
             ) => {
-                let reply = AdminReply::Refused("this node is part of no cluster yet".into());
+                let reply = AdminReply::Refused(NO_MEMBER.into());
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });
             }
             // This process is part of no cluster, so it has nothing to hand over.

@@ -229,6 +229,7 @@ pub struct Coordinated {
 enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
     Recover(Vec<String>, VotersGone, oneshot::Sender<AdminReply>),
+    MayRecover(Vec<String>, VotersGone, oneshot::Sender<AdminReply>),
     CatchUp(oneshot::Sender<()>),
     Status(oneshot::Sender<ClusterStatus>),
     Prove(oneshot::Sender<Vec<MemberId>>),
@@ -311,6 +312,19 @@ impl ControlHandle {
         gone: VotersGone,
     ) -> Result<AdminReply, ControlClosed> {
         self.ask(|answer| Command::Recover(dead, gone, answer))
+            .await
+    }
+
+    /// Whether [`ControlHandle::recover`] would be refused, and why. Nothing changes.
+    ///
+    /// # Errors
+    /// The control thread has ended.
+    pub async fn may_recover(
+        &self,
+        dead: Vec<String>,
+        gone: VotersGone,
+    ) -> Result<AdminReply, ControlClosed> {
+        self.ask(|answer| Command::MayRecover(dead, gone, answer))
             .await
     }
 

@@ -472,6 +472,21 @@ impl MemberCore {
         }
     }
 
+    /// The members that an operator's word would declare dead, or why it would be refused.
+    pub(super) fn would_be_dead(
+        &self,
+        cx: &Context,
+        names: &[String],
+        gone: VotersGone,
+    ) -> Result<Vec<MemberId>, String> {
+        if self.election.leader.is_some() {
+            let why = "a coordinator works, so there is nothing to recover: it expels dead members \
+                       itself";
+            return Err(why.into());
+        }
+        self.tables.asserted_dead(cx, &self.pings, names, gone)
+    }
+
     /// The operator's word in place of votes.
     pub(super) fn recover(
         &mut self,
@@ -480,13 +495,7 @@ impl MemberCore {
         gone: VotersGone,
         ticket: u64,
     ) {
-        let dead = if self.election.leader.is_some() {
-            Err("a coordinator works, so there is nothing to recover: it expels dead members itself"
-                .into())
-        } else {
-            self.tables.asserted_dead(cx, &self.pings, names, gone)
-        };
-        match dead {
+        match self.would_be_dead(cx, names, gone) {
             Err(why) => {
                 let reply = AdminReply::Refused(why);
                 cx.outputs.push_back(Output::AdminReply { ticket, reply });

@@ -485,14 +485,19 @@ impl Recover {
             let new: Vec<_> = names.filter(|name| !dead.contains(name)).cloned().collect();
             dead.extend(new);
         }
-        // If no member has that name, the node refuses and lists the members.
-        if !self.yes && !dead.is_empty() {
-            let whom = format!("{} ({gone} of the voters)", dead.join(", "));
+        let mut recovery = RecoveryBody {
+            assert_dead: self.assert_dead,
+            gone,
+            check: true,
+        };
+        if !self.yes {
+            // A person is asked only what the node would do: it checks the names and the count.
+            node.make(&api::RECOVER, [], &recovery).await?;
+            let whom = format!("{} ({} of the voters)", dead.join(", "), recovery.gone);
             confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
         }
-        let assert_dead = self.assert_dead;
-        node.make(&api::RECOVER, [], &RecoveryBody { assert_dead, gone })
-            .await?;
+        recovery.check = false;
+        node.make(&api::RECOVER, [], &recovery).await?;
         write(&format!("continuing without {}\n", dead.join(", ")))?;
         tell_what_became(&node, &before, &dead).await
     }

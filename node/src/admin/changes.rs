@@ -4,6 +4,7 @@ use super::balance::BalanceOptions;
 use super::error::{AdminError, InvalidField, Refusal};
 use super::keyspace::KeyspaceOptions;
 use super::{Admin, RECOVER_MAX, plan, refusal};
+use crate::control::ControlClosed;
 use crate::error::within_runtime;
 use crate::report::rebalance::RebalancePlan;
 use doyen_gossip::agreement::{AdminReply, AdminRequest, BalanceChange, Half, VotersGone};
@@ -305,13 +306,43 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn recover(&self, dead: &[String], gone: VotersGone) -> Result<(), AdminError> {
+        self.ask_to_recover(dead, self.changes.control.recover(dead.to_vec(), gone))
+            .await
+    }
+
+    /// Whether [`Admin::recover`] with the same words would begin, or why it would be refused.
+    /// Nothing changes. It may still be refused later: members die and come back meanwhile.
+    ///
+    /// ```no_run
+    /// # async fn example(node: doyen::Node) -> Result<(), Box<dyn std::error::Error>> {
+    /// // Ask the operator only what can be done.
+    /// let dead = ["orders-1".to_owned(), "orders-2".to_owned()];
+    /// node.admin().may_recover(&dead, "2/3".parse()?).await?;
+    /// println!("These machines burned down: is that true?");
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Admin::recover`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, nothing has changed.
+    pub async fn may_recover(&self, dead: &[String], gone: VotersGone) -> Result<(), AdminError> {
+        self.ask_to_recover(dead, self.changes.control.may_recover(dead.to_vec(), gone))
+            .await
+    }
+
+    async fn ask_to_recover(
+        &self,
+        dead: &[String],
+        asked: impl Future<Output = Result<AdminReply, ControlClosed>>,
+    ) -> Result<(), AdminError> {
         if dead.is_empty() {
             let why = "name at least one member that is dead and will not come back";
             return Err(InvalidField::new("assert_dead", why).into());
         }
         within_runtime().map_err(|_| AdminError::NoRuntime)?;
         let began = Instant::now();
-        let asked = self.changes.control.recover(dead.to_vec(), gone);
         let asked = tokio::time::timeout(RECOVER_MAX, asked).await;
         let why = match asked {
             Ok(Ok(AdminReply::Done(_))) => return Ok(()),

@@ -441,6 +441,11 @@ impl ControlDriver {
                     self.handle(Input::Recover { dead, gone, ticket });
                 }
             }
+            Command::MayRecover(dead, gone, answer) => {
+                let may = self.agreement.may_recover(&dead, gone);
+                let reply = may.map_or_else(AdminReply::Refused, |()| AdminReply::Done(None));
+                let _ = answer.send(reply);
+            }
             Command::CatchUp(answer) => self.catching_up.wait(answer),
             Command::Status(answer) => self.on_status(answer),
             Command::Prove(answer) => {

@@ -447,6 +447,9 @@ pub struct RecoveryBody {
     pub assert_dead: Vec<String>,
     /// How many of how many voters they are: a person must have counted.
     pub gone: String,
+    /// Whether nothing shall change: the answer says whether the rest would be refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub check: bool,
 }
 
 impl ChangeBody for RecoveryBody {
@@ -456,10 +459,21 @@ impl ChangeBody for RecoveryBody {
 /// Goes on without a majority of the voters.
 pub static RECOVER: Verb<0, RecoveryBody> =
     Verb::new(POST, "/recover", "recovered", |s, [], recovery| {
-        act(async move {
-            let gone = recovery.gone.parse::<VotersGone>();
-            let gone = gone.map_err(|why| InvalidField::new("gone", why.to_string()))?;
-            s.admin.recover(&recovery.assert_dead, gone).await
+        answer(async move {
+            let RecoveryBody {
+                assert_dead,
+                gone,
+                check,
+            } = recovery;
+            let gone = gone.parse::<VotersGone>();
+            let gone = gone.map_err(|why| InvalidField::new("gone", why.to_string()));
+            let gone = gone.map_err(AdminError::from)?;
+            if check {
+                s.admin.may_recover(&assert_dead, gone).await?;
+            } else {
+                s.admin.recover(&assert_dead, gone).await?;
+            }
+            Ok(!check)
         })
     });
 

@@ -419,6 +419,8 @@ async fn without_a_coordinator_nothing_is_changed_until_an_operator_recovers() {
     for (gone, voters) in [(2, 2), (1, 3), (0, 2)] {
         let wrong = VotersGone { gone, voters };
         let miscounted = refused(admin.recover(&["one".into()], wrong).await);
+        let checked = refused(admin.may_recover(&["one".into()], wrong).await);
+        assert_eq!(checked, miscounted);
         let Refusal::Conflict { why } = &miscounted else {
             panic!("{miscounted:?}")
         };
@@ -453,6 +455,15 @@ async fn without_a_coordinator_nothing_is_changed_until_an_operator_recovers() {
         waiting.contains("--assert-dead one --gone 1/2"),
         "{waiting}"
     );
+    admin
+        .may_recover(&["one".into()], HALF)
+        .await
+        .expect("it would be taken");
+    let body = json!({ "assert_dead": ["one"], "gone": "1/2", "check": true });
+    let answer = by_http(&two, "POST", "/recover", &body).await;
+    assert_eq!(answer, (200, r#"{"recovered":false}"#.into()));
+    let unchanged = admin.status().await.expect("it answers");
+    assert_eq!(unchanged.coordinator, None, "a check changes nothing");
     admin
         .recover(&["one".into()], HALF)
         .await
