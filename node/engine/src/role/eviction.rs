@@ -109,14 +109,16 @@ impl Slots {
             .as_ref()
             .map_or(1, |v| v.installed.members.len()) as u64;
         let pressed = std::mem::take(&mut cx.memory.evicting.pressed);
-        for (at, bytes) in std::mem::take(&mut cx.memory.evicting.waiting) {
-            let slot = self.get(at);
+        let waiting = std::mem::take(&mut cx.memory.evicting.waiting);
+        for (at, bytes) in &waiting {
+            let slot = self.get(*at);
             let waits = slot.filter(|slot| !slot.calls.parked.is_empty());
             if let Some(held) = waits.and_then(|slot| slot.held.as_deref()) {
-                cx.memory.evicting.own.lack(bytes);
-                held.copies().for_each(|id| cx.peers.lack(id, bytes));
+                cx.memory.evicting.own.lack(*bytes);
+                held.copies().for_each(|id| cx.peers.lack(id, *bytes));
             }
         }
+        cx.memory.evicting.waited = waiting;
         let room = cx.headroom();
         cx.look_at_readers(room);
         cx.memory.evicting.own.look(room, 1, pressed);

@@ -59,6 +59,8 @@ pub(crate) struct Evicting {
     /// Writes that waited for room since the last check, and how many bytes each needs. A partition
     /// has one at most, because the others wait behind it.
     pub(crate) waiting: BTreeMap<PartitionRef, u64>,
+    /// The same before the last check.
+    pub(crate) waited: BTreeMap<PartitionRef, u64>,
     /// The last evicted keys, for inspection only.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) gone: VecDeque<(PartitionRef, MapId, Key)>,
@@ -73,8 +75,15 @@ impl Evicting {
             pressed: false,
             sought: Time::ZERO,
             waiting: BTreeMap::new(),
+            waited: BTreeMap::new(),
             #[cfg(any(test, feature = "fuzz"))]
             gone: VecDeque::new(),
         }
+    }
+
+    /// Whether writes of this partition wait for room: they are tried again many times between two
+    /// checks.
+    pub(crate) fn is_waiting(&self, at: PartitionRef) -> bool {
+        self.waiting.contains_key(&at) || self.waited.contains_key(&at)
     }
 }

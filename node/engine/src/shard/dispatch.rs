@@ -469,8 +469,10 @@ impl ShardContext {
     /// Gives up the calls that had waited long enough when this look at the partitions began.
     pub(crate) fn give_up(&mut self, slot: &mut Slot) {
         let now = self.host.upkeep.gives_up_to;
-        if slot.crowded_by.is_some() && slot.serving() {
-            self.give_up_crowded(slot);
+        // A write that waits for room is refused with that reason (`Host::is_late`).
+        let short = self.host.memory.evicting.is_waiting(slot.at);
+        if slot.serving() && (slot.crowded_by.is_some() || !short) {
+            self.refuse_waiting(slot);
         }
         if !slot.calls.all().any(|(_, until)| until <= now) {
             return;
@@ -487,13 +489,14 @@ impl ShardContext {
         }
     }
 
-    /// Writes that waited long enough for a crowded copy are refused as overload: the partition
-    /// works, and the writes were not executed. Writes of peers are refused early enough for their
-    /// origins to hear of it before they give up.
-    fn give_up_crowded(&mut self, slot: &mut Slot) {
+    /// Writes that waited long enough, for a crowded copy or behind others, are refused as overload:
+    /// the partition works, and the writes were not executed. Writes of peers are refused early
+    /// enough for their origins to hear of it before they give up.
+    fn refuse_waiting(&mut self, slot: &mut Slot) {
         let (now, soon) = (self.host.now, self.host.now + self.host.limits.park / 5);
         let late = |call: &PendingCall| {
-            let due = if call.source.peer().is_some() {
+            // A call with a deadline of its own may have come just now.
+            let due = if call.source.peer().is_some() && !call.hurried {
                 soon
             } else {
                 now

@@ -34,6 +34,32 @@ fn thread_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
+/// A write of another node that waited behind a long backlog ended as unknown, because its node
+/// heard nothing within 5 s.
+#[test]
+fn a_write_that_waits_too_long_behind_others_is_refused_while_its_node_hears_it() {
+    let mut w = World::new(77, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(100));
+    let exhausted = |w: &mut World, on| {
+        w.nodes.get_mut(&1).unwrap().shard.cx.budgets.exhausted = on;
+    };
+    exhausted(&mut w, true);
+    let write = w.submit(2, "a", set("1"));
+    let read = w.submit(2, "a", Action::Get);
+    w.settle(Duration::from_millis(3_500));
+    assert!(!w.outcomes.contains_key(&write), "it has time");
+    w.settle(Duration::from_millis(1_200));
+    let refused = Outcome::Failed(Failure::Overloaded);
+    assert_eq!(w.outcomes.get(&write), Some(&refused));
+    exhausted(&mut w, false);
+    w.settle(Duration::from_millis(1_000));
+    assert_eq!(
+        w.outcomes.get(&read),
+        Some(&Outcome::Nil),
+        "it was not executed"
+    );
+}
+
 /// Node 1 alone.
 fn world(seed: u64) -> World {
     let limits = Limits {
