@@ -19,9 +19,7 @@ use super::timers::Duty;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::store::SurveyPosition;
-use crate::store::census::{
-    Census, CensusStage, Compacting, CompactionRun, Round, STEP_BLOCKS, Sparse,
-};
+use crate::store::census::{Census, CensusStage, CompactionRun, Round, STEP_BLOCKS, Sparse};
 use crate::value::entry::Entry;
 use doyen_gossip::Time;
 use std::collections::VecDeque;
@@ -74,7 +72,7 @@ impl Slots {
         } else {
             loose - compacting.loose_after
         };
-        let moves = loose >= least && (more >= least / 2 || now >= compacting.next_run);
+        let moves = compacting.is_due(more, least, now);
         if !moves && more < SHAKEN_BYTES_LEAST {
             return;
         }
@@ -84,7 +82,7 @@ impl Slots {
         } else {
             CensusStage::shake(loose, true)
         };
-        (compacting.gain, compacting.freed) = (loose, loose.min(dropped) / 2);
+        (compacting.stuck, compacting.freed) = (0, loose.min(dropped) / 2);
         compacting.run = Some(CompactionRun {
             rest: VecDeque::new(),
             place: SurveyPosition::default(),
@@ -192,6 +190,7 @@ impl Slots {
                 if !census.sort(sparse, STEP_BLOCKS) {
                     let (later, values) = (std::mem::take(sparse), census.values);
                     compacting.gain = later.gain;
+                    compacting.stuck = loose.saturating_sub(later.gain);
                     compacting.next_run = now + if short { REST_SHORT } else { REST };
                     run.stage = CensusStage::Round(Round::of(later, values));
                 }
@@ -205,7 +204,7 @@ impl Slots {
                     host.stats.compactions += 1;
                     // Only half counts, because some entries could not be moved.
                     compacting.freed = compacting.gain / 2;
-                    compacting.gain = loose;
+                    compacting.stuck = 0;
                     run.stage = CensusStage::shake(loose, false);
                 }
             }
@@ -238,8 +237,8 @@ impl Host {
 
     /// Whether memory is short, and from how many loose bytes on it is worth it to move entries.
     fn loose_least(&self) -> (bool, u64) {
-        let (room, max) = (self.headroom(), self.limits.memory_bytes_max as u64);
-        let short = room.left < room.kept.saturating_mul(2);
+        let ((left, kept), max) = (self.left_and_kept(), self.limits.memory_bytes_max as u64);
+        let short = left < kept.saturating_mul(2);
         (
             short,
             (max / if short { LOOSE_PART_SHORT } else { LOOSE_PART }).max(LOOSE_BYTES_LEAST),
@@ -248,16 +247,22 @@ impl Host {
 
     /// How many of the loose bytes are about to be given back.
     pub(crate) fn loosening(&self) -> u64 {
-        let Compacting {
-            run,
-            settles_until,
-            gain,
-            ..
-        } = &self.memory.compacting;
-        if self.memory.compacting.dropped > 0 || !self.memory.garbage.is_empty() {
+        let compacting = &self.memory.compacting;
+        let loose = compacting.outside.loose;
+        if compacting.dropped > 0 || !self.memory.garbage.is_empty() {
             self.loose()
-        } else if run.is_some() || self.now < *settles_until {
-            self.loose().min(*gain)
+        } else if compacting.run.is_some() || self.now < compacting.settles_until {
+            // What is freed while a run goes on is loose as well, and the next run gives it back.
+            self.loose().saturating_sub(compacting.stuck)
+        } else if loose >= LOOSE_BYTES_LEAST
+            && compacting.is_due(
+                loose.saturating_sub(compacting.loose_after),
+                self.loose_least().1,
+                self.now,
+            )
+        {
+            // The next check starts a run.
+            self.loose()
         } else {
             0
         }

@@ -24,6 +24,10 @@
 //! that may be evicted, only other primaries can help. After a second without any such keys, writes
 //! are refused at once.
 //!
+//! An evicted key may be larger than the write for which it goes; then the next writes to the
+//! partition take what it left over. Evicting a key for each of them would free no memory sooner:
+//! where values of another size lay, memory is free only after compaction (`role/compaction.rs`).
+//!
 //! If only writes evicted, the work would not be fair: a primary that hears later that there is
 //! room again evicts more, until its partitions keep keys only for a moment. So if a write had to
 //! make room, the next check treats the member as full, and evicts down to 88 %. It takes from each
@@ -219,12 +223,19 @@ impl Slots {
 impl Host {
     /// The memory that this thread has left.
     pub(crate) fn headroom(&self) -> Headroom {
-        let max = self.limits.memory_bytes_max;
+        let (left, kept) = self.left_and_kept();
         Headroom {
-            left: max.saturating_sub(self.memory_held()) as u64,
-            kept: max as u64 / 100 * (100 - u64::from(FULL)),
+            left,
+            kept,
             loose: self.loosening(),
         }
+    }
+
+    /// The bytes that this thread has left, and how many of them it keeps.
+    pub(crate) fn left_and_kept(&self) -> (u64, u64) {
+        let max = self.limits.memory_bytes_max;
+        let left = max.saturating_sub(self.memory_held()) as u64;
+        (left, max as u64 / 100 * (100 - u64::from(FULL)))
     }
 
     fn has_excess(&self) -> bool {
@@ -337,8 +348,11 @@ impl Held {
         host.memory.evicting.sought = host.now;
         // More deletions would only make it worse while earlier ones are not committed.
         let waits = room == Room::None && (soon || self.log.committed() < self.log.last());
-        let mut evicted = 0;
-        if !waits && self.evicts(host, policy) {
+        let evicts = !waits && self.evicts(host, policy);
+        let mut makes = waits;
+        if evicts && room != Room::None && self.store.takes_surplus(needed(bytes)) {
+            makes = true;
+        } else if evicts {
             let random = host.random();
             let wanted = EvictionQuota {
                 keys: BY_WRITE,
@@ -346,11 +360,12 @@ impl Held {
                 urgent: true,
             };
             let victims = self.store.victims(policy, wanted, random, Some(key));
-            evicted = victims.len();
-            host.memory.evicting.pressed |= evicted > 0;
+            let freed = victims.iter().map(|victim| victim.bytes).sum();
+            makes |= !victims.is_empty();
+            host.memory.evicting.pressed |= !victims.is_empty();
+            self.store.leaves_surplus(freed, needed(bytes));
             self.evict(host, victims);
         }
-        let makes = evicted > 0 || waits;
         let hopeless = self.outlook(host, bytes).hopeless;
         match self.room(host, bytes) {
             Room::Plenty => Made::Room,

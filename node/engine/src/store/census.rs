@@ -58,11 +58,21 @@ pub(crate) struct Compacting {
     pub(crate) run: Option<CompactionRun>,
     /// Until then, the gain of the last run may not be visible.
     pub(crate) settles_until: Time,
-    /// Bytes that the present run will gain, or that the last one has gained.
+    /// Bytes that the present run moves entries for, or that the last one has gained.
     pub(crate) gain: u64,
+    /// Loose bytes that the present run cannot give back, as far as its census tells.
+    pub(crate) stuck: u64,
     /// The part of the gain that new values may take before the system reports it: the allocator
     /// has it.
     pub(crate) freed: u64,
+}
+
+impl Compacting {
+    /// Whether a run is worth it, if at `least` this many bytes must be loose, and this many `more`
+    /// are than after the last run.
+    pub(crate) fn is_due(&self, more: u64, least: u64, now: Time) -> bool {
+        self.outside.loose >= least && (more >= least / 2 || now >= self.next_run)
+    }
 }
 
 /// A run under way.

@@ -67,6 +67,8 @@ pub(crate) struct Store {
     pub(crate) sums: Sums,
     pub(super) tombstones: Option<Box<Tombstones>>,
     pub(super) hand: Hand,
+    /// Bytes that writes have evicted beyond what they took: later writes take them.
+    pub(super) surplus: usize,
 }
 
 /// What only reads is asked of the maps. There is no `DerefMut`: a write that passed by the store
@@ -88,6 +90,7 @@ impl Store {
             sums: Sums::NONE,
             tombstones: None,
             hand: (MapId(0), 0),
+            surplus: 0,
         }
     }
 

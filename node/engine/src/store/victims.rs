@@ -34,6 +34,9 @@ const LOOKS_URGENT: usize = 512;
 /// Maps that are looked at for one pick. There may be thousands.
 const MAPS_LOOKED: usize = 16;
 
+/// Most bytes of evicted keys that writes may still take, in one partition.
+const SURPLUS_BYTES_MAX: usize = 16 << 10;
+
 /// The position of the hand: before the first key of this map with this order or a later one.
 pub(super) type Hand = (MapId, u64);
 
@@ -118,6 +121,24 @@ impl Store {
             Eviction::Ttl => self.soonest(&mut picked, kept),
         }
         picked.victims
+    }
+
+    /// Whether earlier writes have evicted enough for a write of `bytes`, which takes it. An evicted
+    /// key may be much larger than the write for which it goes. If values of another size cannot
+    /// take its place, that memory is free only after compaction; meanwhile, further deletions would
+    /// not help.
+    pub(crate) const fn takes_surplus(&mut self, bytes: usize) -> bool {
+        let enough = self.surplus >= bytes;
+        if enough {
+            self.surplus -= bytes;
+        }
+        enough
+    }
+
+    /// Keys that had `freed` bytes were evicted for a write of `bytes`.
+    pub(crate) fn leaves_surplus(&mut self, freed: usize, bytes: usize) {
+        let surplus = self.surplus.saturating_add(freed).saturating_sub(bytes);
+        self.surplus = surplus.min(SURPLUS_BYTES_MAX);
     }
 
     /// Picks a key of one map by a policy, as [`Store::victims`] does among all maps. If no key

@@ -186,6 +186,26 @@ fn little_loose_memory_moves_nothing_and_nothing_moves_twice_for_the_same() {
     assert_eq!(compactions(&w, 1), 2, "there is much more");
 }
 
+/// Until the next check started a run, and for what was freed while it went on, keys were evicted
+/// for memory that was about to come back.
+#[test]
+fn loose_memory_counts_as_coming_back_before_a_run_and_not_after_one_that_gained_nothing() {
+    let mut w = scattered(306, false);
+    let loosening = |w: &World| w.nodes[&1].shard.cx.host.loosening();
+    assert_eq!(loosening(&w), 0);
+    let outside = |loose| Outside { buffers: 0, loose };
+    tell(&mut w, 1, outside(7 * MIB));
+    assert_eq!(loosening(&w), 0, "no run begins for so little");
+    tell(&mut w, 1, outside(20 * MIB));
+    assert_eq!(loosening(&w), 20 * MIB);
+    w.settle(Duration::from_millis(300));
+    tell(&mut w, 1, outside(24 * MIB));
+    assert!(loosening(&w) > 20 * MIB, "{}", loosening(&w));
+    w.settle(Duration::from_secs(4));
+    assert_eq!(compactions(&w, 1), 1);
+    assert_eq!(loosening(&w), 0);
+}
+
 /// Regression: the process was killed. It held twice what its entries were counted for, and
 /// accepted writes until these alone reached the limit.
 #[test]
