@@ -553,17 +553,25 @@ impl ControlDriver {
         self.peers.send(Peer::Member(member), &question);
     }
 
-    /// Answers requests that the coordinator did not answer in time with what this node knows.
+    /// Answers requests that the coordinator did not answer in time with what this node knows. If
+    /// another member coordinates by now, that one is asked.
     fn expire_status(&mut self, now: Time) {
-        for answer in self.tickets.histories.overdue(now) {
+        for (_, answer) in self.tickets.histories.overdue(now) {
             waking::answer(answer, Samples::default());
         }
-        for answer in self.tickets.loads.overdue(now) {
-            waking::answer(answer, Loads::default());
+        let coordinator = |agreement: &Agreement| agreement.status(now).coordinator;
+        for (asked, answer) in self.tickets.loads.overdue(now) {
+            match coordinator(&self.agreement) {
+                Some(other) if other != asked => self.on_loads(answer),
+                _ => waking::answer(answer, Loads::default()),
+            }
         }
-        for answer in self.tickets.status.overdue(now) {
+        for (asked, answer) in self.tickets.status.overdue(now) {
             let status = self.agreement.status(now);
-            waking::answer(answer, self.cluster(status, false));
+            match status.coordinator {
+                Some(other) if other != asked => self.on_status(answer),
+                _ => waking::answer(answer, self.cluster(status, false)),
+            }
         }
     }
 

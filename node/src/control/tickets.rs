@@ -147,15 +147,15 @@ impl<T> Questions<T> {
         self.asked.remove(&ticket).map(|(.., answer)| answer)
     }
 
-    /// Who asked and was not answered in time.
-    pub(super) fn overdue(&mut self, now: Time) -> Vec<Sender<T>> {
+    /// The questions that were not answered in time, each with the member that was asked.
+    pub(super) fn overdue(&mut self, now: Time) -> Vec<(MemberId, Sender<T>)> {
         let asked = self.asked.iter();
         let overdue = asked.filter(|(_, (deadline, ..))| *deadline <= now);
         let overdue: Vec<u64> = overdue.map(|(ticket, _)| *ticket).collect();
         let taken = overdue
             .iter()
             .filter_map(|ticket| self.asked.remove(ticket));
-        taken.map(|(.., answer)| answer).collect()
+        taken.map(|(_, asked, answer)| (asked, answer)).collect()
     }
 
     fn deadlines(&self) -> impl Iterator<Item = Time> {

@@ -467,13 +467,15 @@ impl ClusterReport {
         let settled = planner::choose_voters(table) == table.voters;
         let unserved = counted(&keyspaces, |k| k.unavailable);
         let lacking = counted(&keyspaces, |k| k.under_replicated);
+        let silence = match status.coordinator {
+            None => "no member coordinates",
+            Some(id) if unanswered.contains(&id) => "the coordinator does not answer",
+            // It may have been elected just now.
+            Some(_) => "the coordinator has not answered yet",
+        };
         let safe = [
             (!stopped, "this half of a split cluster serves nothing", ""),
-            (
-                cluster.from_coordinator,
-                "the coordinator does not answer",
-                "",
-            ),
+            (cluster.from_coordinator, silence, ""),
             (current, "a newer table is on its way to this node", ""),
             (unserved.is_empty(), "partitions are not served", &unserved),
             (lacking.is_empty(), "copies are lacking", &lacking),
@@ -788,6 +790,20 @@ mod tests {
             .version
             .0 += 1;
         assert!(!ClusterReport::new(&status).safe);
+    }
+
+    /// While an election went on, the headline said that the member which won it does not answer.
+    #[test]
+    fn a_coordinator_that_was_just_elected_is_not_called_silent() {
+        let mut status = seen(cluster(3), vec![], true);
+        status.from_coordinator = false;
+        let why = |status: &ClusterStatus| ClusterReport::new(status).unsafe_for;
+        let said = |text: &str| Some(text.to_owned());
+        assert_eq!(why(&status), said("the coordinator has not answered yet"));
+        status.status.unanswered = status.status.coordinator.into_iter().collect();
+        assert_eq!(why(&status), said("the coordinator does not answer"));
+        status.status.coordinator = None;
+        assert_eq!(why(&status), said("no member coordinates"));
     }
 
     /// The survivor of a pair showed its dead elder as live, and every partition as served.
