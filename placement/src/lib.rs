@@ -25,6 +25,7 @@ pub mod tagged;
 mod tags;
 pub mod token;
 mod vote_key;
+pub mod words;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;

@@ -6,6 +6,7 @@
 
 use super::context::NamedTable;
 use doyen_placement::planner;
+use doyen_placement::words::{PARTITIONS, counted};
 use doyen_placement::{
     Keyspace, KeyspaceId, Lineage, MapEntry, MapLimits, MemberId, MemberState, Mode, OnLoss,
     Partition, PartitionRef, Paused, Scheduler, Table,
@@ -471,7 +472,7 @@ impl fmt::Display for Event {
             } => write!(
                 f,
                 "{} of keyspace {keyspace} began empty, and the data is lost: {why}",
-                of_them(*partitions)
+                counted(*partitions, PARTITIONS)
             ),
             Self::Moved {
                 stage,
@@ -566,7 +567,7 @@ fn fmt_moved(
 ) -> fmt::Result {
     let more = if partitions.len() < count { ", .." } else { "" };
     let list = partitions.join(", ");
-    write!(f, "{stage}: {} ({list}{more})", of_them(count))?;
+    write!(f, "{stage}: {} ({list}{more})", counted(count, PARTITIONS))?;
     match members.is_empty() {
         true => Ok(()),
         false => write!(f, " {} {}", stage.whereabouts(), members.join(", ")),
@@ -629,20 +630,11 @@ fn fmt_gone(
     }
 }
 
-/// The number with its noun.
-fn of_them(count: usize) -> String {
-    if count == 1 {
-        "1 partition".to_owned()
-    } else {
-        format!("{count} partitions")
-    }
-}
-
 /// The number with its noun and verb.
 fn were(count: usize) -> String {
     format!(
         "{} {}",
-        of_them(count),
+        counted(count, PARTITIONS),
         if count == 1 { "was" } else { "were" }
     )
 }

@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use doyen::InvalidField;
 use doyen::config::ConfigError;
 use doyen::testkit::{NotStarted, TestkitError};
+use doyen_placement::words::{COPIES, ENTRIES, KEYS, PARTITIONS, counted};
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
@@ -298,14 +299,6 @@ fn variable_of(e: &clap::Error) -> Option<String> {
     );
     (std::env::var(&variable).ok()? == *value).then_some(variable)
 }
-
-/// A count with its noun, in the singular or the plural.
-fn counted(count: usize, (one, several): (&str, &str)) -> String {
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
-const PARTITIONS: (&str, &str) = ("partition", "partitions");
-const COPIES: (&str, &str) = ("copy", "copies");
 
 /// A number of bytes with a unit.
 #[allow(clippy::cast_precision_loss)] // one digit after the point

@@ -32,6 +32,7 @@ use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::level::HISTORIES;
 use doyen_placement::planner::PlannedChanges;
+use doyen_placement::words::{MEMBERS, counted};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
 use std::collections::BTreeMap;
 use std::io;
@@ -682,9 +683,9 @@ impl ControlDriver {
             .send_if_modified(|before| std::mem::replace(before, company) != company);
         if self.view.is_none() {
             tracing::info!(
-                "member of cluster {} with {} members",
+                "member of cluster {} with {}",
                 view.installed.cluster,
-                view.installed.members.len()
+                counted(view.installed.members.len(), MEMBERS)
             );
         }
         self.refused_by.is_member();

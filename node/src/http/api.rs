@@ -35,6 +35,7 @@ use doyen_gossip::agreement::VotersGone;
 use doyen_placement::access::TokenRole;
 #[cfg(feature = "resp")]
 use doyen_placement::access::USER_RULES_BYTES_MAX;
+use doyen_placement::words::{PARTITIONS, counted};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -333,7 +334,7 @@ impl ChangeBody for RebalancePlan {
     const BYTES_MAX: usize = PLAN_BYTES_MAX;
 
     fn summary(&self, _: &[u8]) -> String {
-        format!("of {} partitions", self.goals.len())
+        format!("of {}", counted(self.goals.len(), PARTITIONS))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::control::shared::Shared;
 use crate::log_limit::{A_MINUTE, LogLimit};
 use crate::net::identity::{Identity, LOCAL_TOKEN, Stamp, hash_of, stamp};
 use doyen_placement::access::{AccessSettings, TokenRole};
+use doyen_placement::words::counted;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -245,8 +246,8 @@ impl TokenFile {
                 Ok(hashes) => {
                     (read.stamp, read.hashes) = (stamp, hashes);
                     tracing::info!(
-                        "the file of HTTP tokens was read again: the {} tokens in it are taken",
-                        read.hashes.len()
+                        "the file of HTTP tokens was read again: {} in it",
+                        counted(read.hashes.len(), ("token is", "tokens are"))
                     );
                 }
                 // It may be half written: it is read again with the next request.

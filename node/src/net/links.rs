@@ -35,6 +35,7 @@ use bytes::{Bytes, BytesMut};
 use doyen_engine::{Lane, Malformed};
 use doyen_placement::MemberId;
 use doyen_placement::level::LEVELS;
+use doyen_placement::words::counted;
 use lane::LaneIo;
 use opening::{OpenedLane, Opening, PRIORITY_BULK};
 use quinn_proto::{ConnectionHandle, Event, StreamEvent, StreamId};
@@ -915,9 +916,10 @@ impl Links {
                     // A former connection of the same client makes room.
                     let others = clients.filter(|(id, _)| **id != theirs.id).count();
                     let full = || {
+                        let others = counted(others, ("client", "clients"));
                         format!(
-                            "this node has {others} clients, its limit (--clients-max): raise it, \
-                             or use another node"
+                            "this node has {others}, its limit (--clients-max): raise it, or use \
+                             another node"
                         )
                     };
                     return if others < most {

@@ -4,6 +4,7 @@
 
 use doyen_placement::division::Cut;
 use doyen_placement::planner::{self, Operator, OperatorAction};
+use doyen_placement::words::counted;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, ReplicaState, Schedulers, Table};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -206,7 +207,7 @@ impl fmt::Display for Step {
         with.iter().try_for_each(|with| write!(f, " with {with}"))?;
         write!(f, " ({reason})")?;
         if let Some(bytes) = bytes.filter(|bytes| *bytes > 0) {
-            write!(f, ", {bytes} bytes")?;
+            write!(f, ", {}", counted(bytes, ("byte", "bytes")))?;
         }
         if member.is_some() {
             write!(f, ", then {}", holders.join(" "))?;

@@ -22,6 +22,7 @@ use doyen_engine::{
     By, Cause, Change, Filter, Former, KeyFilter, Maps, Publication, SubscriptionId, Told, What,
 };
 use doyen_gossip::Time;
+use doyen_placement::words::counted;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -115,8 +116,9 @@ impl Drop for KeyNotices {
 }
 
 fn warn_of(count: u64) {
+    let changes = counted(count, ("change", "changes"));
     tracing::warn!(
-        "messages about keys are missing (about {count} changes since the last such line): this \
+        "messages about keys are missing (about {changes} since the last such line): this \
          thread takes changes more slowly than they come, or a new primary does not know the last \
          ones, or a partition lost its data; subscribers should read again what matters"
     );

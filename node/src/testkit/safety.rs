@@ -3,6 +3,7 @@
 use crate::report::status::ClusterReport;
 #[cfg(feature = "testkit")]
 use crate::report::table::{PartitionReport, PartitionState, TableReport};
+use doyen_placement::words::counted;
 use std::collections::BTreeSet;
 
 /// Limit of partitions that a text names.
@@ -51,7 +52,8 @@ pub(super) fn lack(awaited: &BTreeSet<&str>, report: &ClusterReport) -> Option<S
     };
     let mut parts: Vec<String> = report.keyspaces.iter().filter_map(lacks).collect();
     if !report.moves.is_empty() {
-        parts.push(format!("{} partitions are moving", report.moves.len()));
+        let moving = counted(report.moves.len(), ("partition is", "partitions are"));
+        parts.push(format!("{moving} moving"));
     }
     parts.extend(
         report

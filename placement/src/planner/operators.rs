@@ -8,6 +8,7 @@ use crate::division::Cut;
 use crate::id::{KeyspaceId, MemberId, PartitionId, PartitionRef};
 use crate::loads::Loads;
 use crate::table::{MemberState, Partition, Replica, ReplicaState, Reshape, Table};
+use crate::words::counted;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -116,7 +117,7 @@ impl fmt::Display for Operator {
         } = self;
         write!(f, "{partition}: {action} ({reason})")?;
         match bytes {
-            Some(bytes) if *bytes > 0 => write!(f, ", {bytes} bytes"),
+            Some(bytes) if *bytes > 0 => write!(f, ", {}", counted(*bytes, ("byte", "bytes"))),
             _ => Ok(()),
         }
     }

@@ -143,8 +143,8 @@ impl DrainCommand {
             }
             if let Some(why) = &drain.waits_for {
                 let held = format!(
-                    "{name} cannot be emptied further, and still holds {} partitions: {why}",
-                    drain.holds
+                    "{name} cannot be emptied further, and still holds {}: {why}",
+                    counted(drain.holds, PARTITIONS)
                 );
                 return Err(CommandFailed::new(format!(
                     "{held}; it gets no new data until `doyen drain {name} --cancel`"

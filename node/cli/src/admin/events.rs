@@ -99,7 +99,7 @@ fn folded(moves: &[Value]) -> String {
         }
     }
     let stages = stages.iter().map(|(stage, count, members)| {
-        let count = counted(usize::try_from(*count).unwrap_or(usize::MAX), PARTITIONS);
+        let count = counted(*count, PARTITIONS);
         format!("{stage}: {count} ({})", members.join(", "))
     });
     let stages: Vec<String> = stages.collect();

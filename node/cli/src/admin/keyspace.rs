@@ -1,7 +1,7 @@
 //! `doyen keyspace`: create, list, show, alter, split, merge, drop.
 
 use super::{AdminEndpoint, List, confirm_drop, print, show, tell};
-use crate::{COPIES, CommandFailed, PARTITIONS, bytes, counted};
+use crate::{COPIES, CommandFailed, KEYS, PARTITIONS, bytes, counted};
 use doyen::admin::keyspace::{KeyspaceOptions, SplitKey, SplitRequest};
 use doyen::http::api::{self, NewKeyspaceBody};
 use doyen::http::client::Client;
@@ -211,7 +211,8 @@ fn sampled(file: &Path, ranges: u16) -> Result<Vec<Vec<u8>>, CommandFailed> {
     let (count, splits) = (keys.len(), splits_of_sample(keys, ranges.into()));
     if splits.len() + 1 < usize::from(ranges) {
         return Err(cannot(format!(
-            "its {count} keys are not enough for {ranges} ranges, but for {} at most",
+            "its {} are not enough for {ranges} ranges, but for {} at most",
+            counted(count, KEYS),
             splits.len() + 1
         )));
     }

@@ -2,7 +2,7 @@
 
 use super::print::{Column, grid};
 use super::{AdminEndpoint, List, confirm_drop, confirm_yes, show, tell};
-use crate::{CommandFailed, PARTITIONS, bytes, counted};
+use crate::{CommandFailed, ENTRIES, PARTITIONS, bytes, counted};
 use doyen::admin::maps::MapLimitOptions;
 use doyen::config::value::Most;
 use doyen::http::api;
@@ -156,15 +156,14 @@ fn evicted(report: &MapSizeReport, options: &MapLimitOptions) -> Option<String> 
         let most = most.as_ref()?.0?;
         (held > most).then_some(most)
     };
-    let (name, held) = (&report.name, report.entries);
+    let (name, held) = (&report.name, counted(report.entries, ENTRIES));
     let size = bytes(report.bytes);
-    let entries = over(report.entries, &options.max_entries).map(|most| most.to_string());
-    let limit = entries
-        .map(|most| format!("{most} entries"))
+    let limit = over(report.entries, &options.max_entries)
+        .map(|most| counted(most, ENTRIES))
         .or_else(|| over(report.bytes, &options.max_bytes).map(bytes));
     limit.filter(|_| evicts).map(|limit| {
         format!(
-            "map {name:?} holds {held} entries of {size}, and what is beyond {limit} is evicted at \
+            "map {name:?} holds {held} of {size}, and what is beyond {limit} is evicted at \
              once"
         )
     })
@@ -175,11 +174,11 @@ impl DropMap {
         let (which, name) = (&self.which, &self.which.name);
         let node = which.endpoint.client()?;
         if !self.yes {
-            let entries = which.report(&node).await?.entries;
+            let entries = counted(which.report(&node).await?.entries, ENTRIES);
             let keyspace = &which.keyspace;
             confirm_drop(
                 name,
-                &format!("this drops map {name:?} of keyspace {keyspace} with {entries} entries"),
+                &format!("this drops map {name:?} of keyspace {keyspace} with {entries}"),
             )?;
         }
         node.make(&api::DROP_MAP, which.names(), &()).await?;
@@ -227,7 +226,7 @@ fn limited(limits: &MapLimitsReport) -> String {
         eviction,
         max_idle,
     } = limits;
-    let entries = max_entries.map(|most| format!("{most} entries"));
+    let entries = max_entries.map(|most| counted(most, ENTRIES));
     let size = max_bytes.map(bytes);
     let bounds = entries.is_some() || size.is_some();
     let eviction = bounds.then(|| format!("eviction {eviction}"));

@@ -2,7 +2,7 @@
 
 use super::print::{Column, grid};
 use super::{AdminEndpoint, show_or_watch};
-use crate::{CommandFailed, bytes, counted};
+use crate::{CommandFailed, PARTITIONS, bytes, counted};
 use doyen::http::api;
 use doyen::report::moves::{MoveReport, MovesReport};
 use std::collections::VecDeque;
@@ -170,8 +170,10 @@ fn told(report: &MovesReport, most: usize, shape: TableWidth, measured: Option<u
             ),
             _ => writeln!(
                 text,
-                "{} is being drained: it leads {} partitions and holds {}{why}",
-                drain.member, drain.leads, drain.holds
+                "{} is being drained: it leads {} and holds {}{why}",
+                drain.member,
+                counted(drain.leads, PARTITIONS),
+                drain.holds
             ),
         };
     }

@@ -333,8 +333,8 @@ fn told(plan: &RebalancePlan, every: bool) -> String {
     if plan.bytes > 0 {
         let _ = writeln!(
             text,
-            "{} bytes would be copied, as far as sizes are known",
-            plan.bytes
+            "{} would be copied, as far as sizes are known",
+            counted(plan.bytes, ("byte", "bytes"))
         );
     }
     let _ = writeln!(text, "moves automatically: {}", or_nothing(&plan.automatic));

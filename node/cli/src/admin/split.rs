@@ -2,7 +2,7 @@
 
 use super::print::{Column, grid};
 use super::{AdminEndpoint, json, private_file, show, tell};
-use crate::CommandFailed;
+use crate::{CommandFailed, PARTITIONS, counted};
 use doyen::http::api;
 use doyen::http::client::Client;
 use doyen::report::split::{HalfKey, HalfMark, HalfPartition, HalfPosition};
@@ -124,8 +124,9 @@ async fn export(node: &Client, path: &Path) -> Result<ExitCode, CommandFailed> {
     let file = out.into_inner().map_err(|e| named(e.into_error()))?;
     file.sync_all().map_err(named)?;
     tell(format_args!(
-        "{keys} keys and fields of {} partitions are in {}; deletions are not in it\n",
-        half.kept.len(),
+        "{} of {} in {}; deletions are not in it\n",
+        counted(keys, ("key or field", "keys and fields")),
+        counted(half.kept.len(), PARTITIONS),
         path.display()
     ))?;
     if large > 0 {
@@ -217,7 +218,8 @@ impl HalfSurvey {
             ("", &note),
         ];
         format!(
-            "{since}, this half acknowledged {changes} changes that the other one lacks\n{}",
+            "{since}, this half acknowledged {} that the other one lacks\n{}",
+            counted(changes, ("change", "changes")),
             grid(&self.kept, &shown)
         )
     }

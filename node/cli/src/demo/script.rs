@@ -5,7 +5,7 @@ use super::lane::DemoLane;
 use super::nodes::{DemoProcess, Nursery};
 use super::observer;
 use super::scene::{Actor, Mood, SAMPLE};
-use crate::CommandFailed;
+use crate::{CommandFailed, PARTITIONS, counted};
 use doyen::report::status::ClusterReport;
 use std::fmt;
 use std::net::SocketAddr;
@@ -274,9 +274,10 @@ impl DemoStage {
             led = node.leads;
         }
         let text = format!(
-            "SIGKILL to {} (pid {}), the coordinator, which led {led} partitions",
+            "SIGKILL to {} (pid {}), the coordinator, which led {}",
             process.name,
-            process.pid()
+            process.pid(),
+            counted(led, PARTITIONS)
         );
         scene.say(Mood::Blow, text);
         Ok(())
@@ -382,7 +383,8 @@ impl DemoStage {
         self.say(
             Mood::Good,
             format!(
-                "{name} leads {leads} partitions; all data is safe, {} after its start",
+                "{name} leads {}; all data is safe, {} after its start",
+                counted(leads, PARTITIONS),
                 seconds(took)
             ),
         );
