@@ -5,9 +5,9 @@ mod log;
 mod phrases;
 mod service;
 
-use super::{CommandFailed, runtime};
+use super::{CommandFailed, KEYS, PARTITIONS, counted, runtime};
 use doyen::Error;
-use doyen::config::{self, Config, Defaults, Options};
+use doyen::config::{self, Config, ConfigError, Defaults, Options};
 use doyen::testkit::Ready;
 use doyen::{Departure, Node};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -56,17 +56,22 @@ impl RunCommand {
                 .filter(|s| !s.is_empty())
                 .map(String::into_bytes);
         }
+        let typed = options.given();
         if let Some(path) = &self.config {
             options = options.or(Options::from_file(path)?);
         }
+        let placed = |error: ConfigError| match &self.config {
+            Some(path) => error.in_file(path, &typed),
+            None => error,
+        };
         let logged = options.log.take().unwrap_or_else(|| "info".into());
         let filter = tracing_subscriber::EnvFilter::try_new(&logged).map_err(|_| {
-            CommandFailed::usage(format!(
+            placed(ConfigError(format!(
                 "--log `{logged}` is not a filter: use error, warn, info, debug, or doyen=debug"
-            ))
+            )))
         })?;
         let log_format = options.log_format.take();
-        let config = options.resolve(Defaults::Binary)?;
+        let config = options.resolve(Defaults::Binary).map_err(placed)?;
         phrases::judge(&config.trust)?;
         log::begin(filter, log_format);
         let variables = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -168,9 +173,10 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
                 ExitCode::SUCCESS
             }
             Departure::Last { keys } => {
+                let keys = counted(keys, KEYS);
                 tracing::error!(
-                    "left, and no member stayed or came to take over: \
-                     the {keys} keys that it held are lost"
+                    "left, and no member stayed or came to take over: this node held {keys}, and \
+                     that data is lost"
                 );
                 ExitCode::from(3)
             }
@@ -183,9 +189,10 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
                 ExitCode::SUCCESS
             }
             Departure::TimedOut { partitions } => {
+                let partitions = counted(partitions, PARTITIONS);
                 tracing::error!(
                     "left before everything was handed over (--leave-timeout): the keys of \
-                     {partitions} partitions are lost, because no member that answers and stays \
+                     {partitions} are lost, because no member that answers and stays \
                      has a copy of them"
                 );
                 ExitCode::from(3)

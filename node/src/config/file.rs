@@ -50,6 +50,35 @@ impl Options {
     }
 }
 
+impl ConfigError {
+    /// The same, with the lines of a file that set options which the message names, apart from
+    /// options that were given elsewhere ([`Options::given`]).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn in_file(self, path: &Path, elsewhere: &[&str]) -> Self {
+        // If the file cannot be read again, the message is as good as it can be.
+        let text = files::read(path, "--config").unwrap_or_default();
+        let keys = text.lines().enumerate().filter_map(|(at, line)| {
+            let key = line.split_once('=')?.0.trim();
+            let from_here = !elsewhere.contains(&&*key.replace('-', "_"));
+            (from_here && names_flag(&self.0, key)).then_some((at + 1, key))
+        });
+        let places = keys.map(|(line, key)| format!("`{key}` is in line {line}"));
+        match places.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => self,
+            places => Self(format!("{} ({}: {places})", self.0, path.display())),
+        }
+    }
+}
+
+/// Whether a message names the flag of this key.
+fn names_flag(message: &str, key: &str) -> bool {
+    let flag = format!("--{key}");
+    let continues = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+    let mut found = message.match_indices(&flag);
+    key.len() > 1 && found.any(|(at, _)| !continues(&message[at + flag.len()..]))
+}
+
 /// A message about a wrong value, without Rust's names of types.
 fn plain_toml(message: &str) -> String {
     let quotes = ["invalid basic string", "string values must be quoted"];

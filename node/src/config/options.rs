@@ -84,6 +84,17 @@ macro_rules! options {
                 Ok(options)
             }
 
+            /// The names of the options that are given, as fields of this type.
+            #[doc(hidden)]
+            #[must_use]
+            pub fn given(&self) -> Vec<&'static str> {
+                let all = [
+                    ("seed", !self.seed.is_empty()),
+                    $((stringify!($name), self.$name.is_some()),)*
+                ];
+                all.into_iter().filter_map(|(name, given)| given.then_some(name)).collect()
+            }
+
             /// These options, completed with those of `other`.
             #[must_use]
             pub fn or(self, other: Self) -> Self {

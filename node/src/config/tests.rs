@@ -563,6 +563,33 @@ fn a_file_has_the_options_of_flags_and_unknown_keys_are_errors() {
     }
 }
 
+/// A limit that a file sets was refused with the name of its flag alone.
+#[test]
+fn a_value_of_a_file_that_does_not_hold_is_refused_with_its_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("doyen.toml");
+    fs::write(
+        &path,
+        "# small\nmemory-max = \"64mb\"\nvalue-max = \"63mb\"\nthreads = 2\n",
+    )
+    .expect("written");
+    let refused = |typed: Options| {
+        let given = typed.given();
+        let options = typed.or(Options::from_file(&path).expect("read"));
+        let error = options.resolve(Defaults::Binary).expect_err("refused");
+        error.in_file(&path, &given).0
+    };
+    let file = path.display();
+    let all = refused(Options::default());
+    let places = "`memory-max` is in line 2, `value-max` is in line 3, `threads` is in line 4)";
+    assert!(all.ends_with(&format!(" ({file}: {places}")), "{all}");
+    let typed = refused(Options {
+        value_max: Some(Size(1)),
+        ..Options::default()
+    });
+    assert!(!typed.contains("line"), "the flag wins: {typed}");
+}
+
 #[test]
 fn secrets_and_tokens_that_are_guessed_easily_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
