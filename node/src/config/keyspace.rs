@@ -82,8 +82,8 @@ pub struct KeyspaceOptions {
     #[cfg_attr(feature = "flags", arg(long, value_name = "N"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_in_sync: Option<u8>,
-    /// What happens when every copy of a partition is lost: wait, or reset:10m to begin empty after
-    /// that time, or at once if all holders are proved dead [default: reset:10m]
+    /// What happens when every copy of a partition is lost: wait, or reset:10m (or reset) to begin
+    /// empty after that time, or at once if all holders are proved dead [default: reset:10m]
     #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_loss: Option<LossPolicy>,
@@ -441,18 +441,23 @@ impl KeyspaceOptions {
         }
     }
 
+    /// The fields that only a new keyspace takes.
+    pub(crate) const MADE_WITH: [&str; 5] =
+        ["mode", "tokens", "random_tokens", "split_at", "ordered"];
+
     /// A change of the keyspace of this name.
     ///
     /// # Errors
     /// No option is given, one is invalid, or one cannot be altered.
     pub fn alter(&self, name: &str) -> Result<AdminRequest, InvalidField> {
-        let made_with = [
-            ("mode", self.mode.is_some()),
-            ("tokens", self.tokens.is_some()),
-            ("random_tokens", self.random_tokens),
-            ("split_at", !self.split_at.is_empty()),
-            ("ordered", self.ordered),
+        let said = [
+            self.mode.is_some(),
+            self.tokens.is_some(),
+            self.random_tokens,
+            !self.split_at.is_empty(),
+            self.ordered,
         ];
+        let made_with = Self::MADE_WITH.into_iter().zip(said);
         if let Some((field, _)) = made_with.into_iter().find(|(_, said)| *said) {
             return fail(
                 field,

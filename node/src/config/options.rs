@@ -304,8 +304,8 @@ options! {
     #[arg(long, env = "DOYEN_MIN_IN_SYNC", value_name = "N")]
     min_in_sync: u8,
     /// Only for a new cluster: what happens when every copy of a partition is lost. reset:DURATION:
-    /// the partition begins empty after that time, or at once if all holders are proved dead. wait:
-    /// it stays unavailable [default: reset:10m]
+    /// the partition begins empty after that time, or at once if all holders are proved dead.
+    /// reset: after 10 minutes. wait: it stays unavailable [default: reset:10m]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
     /// Only for a new cluster: which keys are evicted when memory is full: none (writes are

@@ -265,6 +265,7 @@ pub static CREATE_KEYSPACE: Verb<0, NewKeyspaceBody> =
 
 impl ChangeBody for KeyspaceOptions {
     const EXAMPLE: &'static str = r#"{"backups": 2}"#;
+    const REFUSED: &'static [&'static str] = &Self::MADE_WITH;
 }
 
 /// Changes a keyspace while it is in use.
@@ -700,6 +701,23 @@ mod tests {
                 "{body}: {failure:?}"
             );
         }
+    }
+
+    /// `PATCH` listed fields that it refuses.
+    #[test]
+    fn an_unknown_field_is_answered_with_those_that_the_change_takes() {
+        let failure = parse::<KeyspaceOptions>(br#"{"backup": 2}"#).map(|_| ());
+        let Err(HttpFailure(_, text)) = failure else {
+            panic!("it is unknown")
+        };
+        assert!(text.contains("unknown field `backup`"), "{text}");
+        let takes = "expected one of `partitions`, `backups`, `min_in_sync`, `on_loss`, \
+                     `default_ttl`, `eviction`, `rules`";
+        assert!(text.contains(takes), "{text}");
+        assert!(
+            !text.contains("mode") && !text.contains("ordered"),
+            "{text}"
+        );
     }
 
     /// Regression: the last value was taken silently.

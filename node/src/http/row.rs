@@ -225,6 +225,8 @@ impl<const N: usize> FromRequestParts<Arc<HttpState>> for PathNames<N> {
 pub trait ChangeBody: Serialize + DeserializeOwned + Send + 'static {
     /// An example, for a caller that sent something else.
     const EXAMPLE: &'static str;
+    /// Fields that are read and that this change always refuses: no caller is advised to send them.
+    const REFUSED: &'static [&'static str] = &[];
     /// The largest such body.
     const BYTES_MAX: usize = BODY_BYTES_MAX;
 
@@ -278,6 +280,11 @@ pub(super) fn too_large(most: usize) -> String {
 }
 
 fn misread<B: ChangeBody>(why: &dyn fmt::Display) -> HttpFailure {
+    // serde lists all fields that are read: "expected one of `a`, `b`".
+    let why = B::REFUSED.iter().fold(why.to_string(), |why, field| {
+        why.replace(&format!("`{field}`, "), "")
+            .replace(&format!(", `{field}`"), "")
+    });
     HttpFailure::bad_request(format!("send {}: {why}", B::EXAMPLE))
 }
 
