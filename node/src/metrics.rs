@@ -480,7 +480,7 @@ const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
         )
         .is(|s| s.data.shard.published_dropped),
     metric("doyen_key_messages_lost_total")
-        .about("Changes of keys that subscribers to messages about keys did not hear of, about")
+        .about("About how many changes of keys their subscribers got no message of")
         .is(|s| s.data.key_messages_lost),
     metric("doyen_resp_auth_failures_total")
         .about("Wrong passwords of RESP clients")
