@@ -295,7 +295,7 @@ pub enum Acl {
 pub fn find(args: Args<'_>) -> Result<&'static RespSpec, ErrorText> {
     COMMANDS
         .find(&args)
-        .map_err(|why| unsupported(args).unwrap_or(why))
+        .map_err(|why| absent_command(args).unwrap_or(why))
 }
 
 /// The request of these arguments. `unix_ms` is used only to check whether a time to live
@@ -365,24 +365,19 @@ fn names(c: CommandCall<'_>, from: usize) -> Result<Vec<Bytes>, ErrorText> {
     Ok((from..c.args.len()).map(|i| c.args.bytes(i)).collect())
 }
 
-/// Commands that clients may expect, but that are not supported, with the way around.
-fn unsupported(args: Args<'_>) -> Option<ErrorText> {
-    let asked = |name: &&&str| is(args.get(0), name);
-    if let Some(name) = ["MOVE", "SWAPDB"].iter().find(asked) {
-        let text = format!(
-            "ERR {name} is not supported: COPY key key DB n writes a key to another database, and \
-             DEL deletes it here"
-        );
-        return Some(text.into());
-    }
-    let (types, name) = absent::TYPES
-        .iter()
-        .find_map(|(types, names)| Some((types, names.iter().find(asked)?.to_uppercase())))?;
+/// The error for a command that clients may expect and that is not there: why, and what to do
+/// instead.
+fn absent_command(args: Args<'_>) -> Option<ErrorText> {
+    let command = lower(args.get(0));
     // Clients look at the beginning.
-    let text = format!(
-        "ERR unknown command '{name}': there are no {types} here; COMMAND LIST names the commands"
-    );
-    Some(text.into())
+    if let Some(why) = absent::why_absent(&command) {
+        let name = command.to_uppercase();
+        return Some(format!("ERR unknown command '{name}': {why}").into());
+    }
+    let subcommand = (args.len() > 1).then(|| lower(args.get(1)))?;
+    let why = absent::why_absent(&format!("{command}|{subcommand}"))?;
+    let name = subcommand.to_uppercase();
+    Some(format!("ERR unknown subcommand '{name}': {why}").into())
 }
 
 fn lower(bytes: &[u8]) -> String {

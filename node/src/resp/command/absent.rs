@@ -1,15 +1,16 @@
 //! Commands that Redis and its kin have and Doyen does not: rules of users may name them, so that
 //! an access list of Redis is read as it is, and errors to clients name what is missing.
 
-/// Commands on types that Doyen does not have, by the name of the type.
+/// Absent commands, and subcommands of commands that there are: why they are absent, and what to do
+/// instead where there is something.
 #[rustfmt::skip]
-pub(super) const TYPES: &[(&str, &[&str])] = &[
-    ("lists", &[
+const ABSENT: &[(&str, &[&str])] = &[
+    ("there are no lists here; COMMAND LIST names the commands", &[
         "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "lindex", "linsert", "llen", "lmove",
         "lmpop", "lpop", "lpos", "lpush", "lpushx", "lrange", "lrem", "lset", "ltrim", "rpop",
         "rpoplpush", "rpush", "rpushx",
     ]),
-    ("sorted sets", &[
+    ("there are no sorted sets here; COMMAND LIST names the commands", &[
         "bzmpop", "bzpopmax", "bzpopmin", "geoadd", "geodist", "geohash", "geopos", "georadius",
         "georadius_ro", "georadiusbymember", "georadiusbymember_ro", "geosearch", "geosearchstore",
         "zadd", "zcard", "zcount", "zdiff", "zdiffstore", "zincrby", "zinter", "zintercard",
@@ -18,31 +19,54 @@ pub(super) const TYPES: &[(&str, &[&str])] = &[
         "zremrangebyrank", "zremrangebyscore", "zrevrange", "zrevrangebylex", "zrevrangebyscore",
         "zrevrank", "zscan", "zscore", "zunion", "zunionstore",
     ]),
-    ("streams", &[
+    ("there are no streams here; COMMAND LIST names the commands", &[
         "xack", "xackdel", "xadd", "xautoclaim", "xcfgset", "xclaim", "xdel", "xdelex", "xgroup",
         "xinfo", "xlen", "xpending", "xrange", "xread", "xreadgroup", "xrevrange", "xsetid",
         "xtrim",
     ]),
-    ("counts of distinct elements", &["pfadd", "pfcount", "pfdebug", "pfmerge", "pfselftest"]),
+    ("there are no counts of distinct elements here; COMMAND LIST names the commands", &["pfadd", "pfcount", "pfdebug", "pfmerge", "pfselftest"]),
+    ("there are no vector sets here; COMMAND LIST names the commands", &[
+        "vadd", "vcard", "vdim", "vemb", "vgetattr", "vinfo", "vismember", "vlinks", "vrandmember",
+        "vrange", "vrem", "vsetattr", "vsim",
+    ]),
+    ("COPY key key DB n writes a key to another database, and DEL deletes it here", &[
+        "move", "swapdb",
+    ]),
+    ("nothing is written to disk: the data is in memory, and other nodes have copies of it", &[
+        "bgrewriteaof", "bgsave", "save",
+    ]),
+    ("nothing is written to disk; WAIT tells how many nodes have a write", &["waitaof"]),
+    ("values are not dumped here; read them with SCAN, and GET, HGETALL or SSCAN", &[
+        "dump", "migrate", "restore", "restore-asking",
+    ]),
+    ("read the elements, and sort them in the client", &["sort", "sort_ro"]),
+    ("read the values with MGET, and combine them in the client", &["bitop", "lcs"]),
+    ("there are no functions here; EVAL and EVALSHA run Lua scripts", &[
+        "fcall", "fcall_ro", "function|delete", "function|dump", "function|load",
+        "function|restore",
+    ]),
+    (NO_MODULES, &["module|load", "module|loadex", "module|unload"]),
+    ("end the process with SIGTERM, and the node hands over its data first", &["shutdown"]),
+    ("nodes copy data to each other and fail over by themselves; ROLE and INFO show it", &[
+        "failover", "psync", "replconf", "replicaof", "sentinel", "slaveof", "sync",
+    ]),
+    ("nodes join, take slots and fail over by themselves; `doyen help` lists what changes that", &[
+        "cluster|addslots", "cluster|addslotsrange", "cluster|bumpepoch",
+        "cluster|cancelslotmigrations", "cluster|delslots", "cluster|delslotsrange",
+        "cluster|failover", "cluster|flushslots", "cluster|forget", "cluster|getslotmigrations",
+        "cluster|meet", "cluster|migrateslots", "cluster|migration", "cluster|replicate",
+        "cluster|reset", "cluster|saveconfig", "cluster|set-config-epoch", "cluster|setslot",
+    ]),
+    ("SLOWLOG GET lists slow commands", &["commandlog"]),
+    ("COMMAND GETKEYS names the keys of a command", &["command|getkeysandflags"]),
+    ("INFO and `doyen status` tell what nodes do", &[
+        "cluster|count-failure-reports", "cluster|slot-stats", "hotkeys",
+    ]),
+    ("clients need not send it", &["client|capa", "client|import-source"]),
+    ("scripts run, and are neither debugged nor shown here", &["script|debug", "script|show"]),
 ];
 
-/// The others, with subcommands of commands that there are.
-#[rustfmt::skip]
-const OTHERS: &[&str] = &[
-    "bgrewriteaof", "bgsave", "bitop", "client|capa", "client|import-source", "cluster|addslots",
-    "cluster|addslotsrange", "cluster|bumpepoch", "cluster|cancelslotmigrations",
-    "cluster|count-failure-reports", "cluster|delslots", "cluster|delslotsrange",
-    "cluster|failover", "cluster|flushslots", "cluster|forget", "cluster|getslotmigrations",
-    "cluster|meet", "cluster|migrateslots", "cluster|migration", "cluster|replicate",
-    "cluster|reset", "cluster|saveconfig", "cluster|set-config-epoch", "cluster|setslot",
-    "cluster|slot-stats", "command|getkeysandflags", "commandlog", "dump", "failover", "fcall",
-    "fcall_ro", "function|delete", "function|dump", "function|load", "function|restore", "hotkeys",
-    "lcs", "migrate", "module|load", "module|loadex", "module|unload", "move",
-    "psync", "replconf", "replicaof", "restore", "restore-asking", "save", "script|debug",
-    "script|show", "sentinel", "shutdown", "slaveof", "sort", "sort_ro", "swapdb", "sync", "vadd",
-    "vcard", "vdim", "vemb", "vgetattr", "vinfo", "vismember", "vlinks", "vrandmember", "vrange",
-    "vrem", "vsetattr", "vsim", "waitaof",
-];
+const NO_MODULES: &str = "there are no modules here; COMMAND LIST names the commands";
 
 /// Subcommands of absent commands.
 #[rustfmt::skip]
@@ -82,18 +106,24 @@ pub(crate) const CATEGORIES: &[&str] = &[
 /// Whether Redis, Valkey or a well-known module has a command of this name, in small letters, that
 /// Doyen does not have.
 pub(crate) fn is_absent(name: &str) -> bool {
-    let of_type = || TYPES.iter().flat_map(|(_, names)| *names);
-    if of_type().chain(OTHERS).any(|absent| *absent == name) {
+    if why_absent(name).is_some() {
         return true;
     }
-    if let Some((command, subcommand)) = name.split_once('|') {
+    name.split_once('|').is_some_and(|(command, subcommand)| {
         let of = SUBCOMMANDS.iter().find(|(absent, _)| *absent == command);
-        return of.is_some_and(|(_, all)| all.contains(&subcommand));
+        of.is_some_and(|(_, all)| all.contains(&subcommand))
+    })
+}
+
+/// Why there is no command of this name, in small letters, and what to do instead where there is
+/// something.
+pub(super) fn why_absent(name: &str) -> Option<&'static str> {
+    let mut groups = ABSENT.iter();
+    if let Some((why, _)) = groups.find(|(_, names)| names.contains(&name)) {
+        return Some(why);
     }
-    let module = name
-        .split_once('.')
-        .map(|(module, rest)| (module, !rest.is_empty()));
-    module.is_some_and(|(module, named)| named && MODULES.contains(&module))
+    let (module, rest) = name.split_once('.')?;
+    (!rest.is_empty() && MODULES.contains(&module)).then_some(NO_MODULES)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub(super) const ROWS: &[RespDescription] = &[
         .about("A container for client connection commands")
         .parse(container),
     on_connection("client|caching", "6.0.0", 3, ALWAYS)
-        .about("Instruct the server about tracking or not keys in the next request")
+        .about("Is refused, as there is no client tracking here")
         .parse(|_| Err(NOT_TRACKING.into())),
     on_connection("client|getname", "2.6.9", 2, ALWAYS)
         .about("Get the current connection name")
@@ -71,7 +71,7 @@ pub(super) const ROWS: &[RespDescription] = &[
         .about("Set the current connection name")
         .parse(|c| client(ClientCommand::SetName(c.args.bytes(2)))),
     on_connection("client|tracking", "6.0.0", -3, ALWAYS)
-        .about("Enable or disable server assisted client side caching support")
+        .about("OFF is accepted and ON is refused, as there is no client tracking here")
         .parse(tracking),
     on_connection("client|trackinginfo", "6.2.0", 2, ALWAYS)
         .about(

@@ -63,18 +63,49 @@ async fn each_database_has_keys_of_its_own() {
             );
         }
         assert_eq!(ask("GET key").await, bulk("3"), "a mistake changes nothing");
-        for command in ["MOVE key 1", "SWAPDB 0 1"] {
-            assert!(
-                matches!(ask(command).await, Reply::Error(why) if why.contains("is not supported")),
-                "{command}"
-            );
-        }
-        for command in ["LPUSH l 1", "zadd z 1 m", "XLEN s"] {
+        for (command, instead) in [
+            ("MOVE key 1", "COPY key key DB n"),
+            ("SWAPDB 0 1", "COPY key key DB n"),
+            (
+                "LPUSH l 1",
+                "there are no lists here; COMMAND LIST names the commands",
+            ),
+            ("zadd z 1 m", "there are no sorted sets here"),
+            ("XLEN s", "there are no streams here"),
+            ("SAVE", "nothing is written to disk"),
+            ("sort s", "sort them in the client"),
+            ("DUMP key", "read them with SCAN"),
+            ("FCALL f 0", "EVAL and EVALSHA run Lua scripts"),
+            ("JSON.SET key $ 1", "there are no modules here"),
+            ("REPLICAOF NO ONE", "fail over by themselves"),
+            ("SHUTDOWN", "SIGTERM"),
+        ] {
             let Reply::Error(why) = ask(command).await else {
                 panic!("{command} is known")
             };
-            assert!(why.starts_with("ERR unknown command '"), "{why}");
-            assert!(why.contains("COMMAND LIST names the commands"), "{why}");
+            let name = command.split(' ').next().expect("a word").to_uppercase();
+            let begins = format!("ERR unknown command '{name}': ");
+            assert!(why.starts_with(&begins) && why.contains(instead), "{why}");
+        }
+        for (command, begins) in [
+            (
+                "CLUSTER ADDSLOTS 1",
+                "ERR unknown subcommand 'ADDSLOTS': nodes join",
+            ),
+            (
+                "function load code",
+                "ERR unknown subcommand 'LOAD': there are no functions",
+            ),
+            (
+                "CLUSTER NONSENSE",
+                "ERR unknown subcommand 'NONSENSE'. Try CLUSTER HELP.",
+            ),
+        ] {
+            let why = ask(command).await;
+            assert!(
+                matches!(&why, Reply::Error(why) if why.starts_with(begins)),
+                "{command}: {why:?}"
+            );
         }
         let Reply::Bulk(line) = ask("CLIENT INFO").await else {
             panic!("no text")
