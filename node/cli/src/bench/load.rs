@@ -2,8 +2,9 @@
 
 use super::CommandFailed;
 use super::keys::{BenchKeys, KEYS_MAX};
-use super::plan::BenchPlan;
+use super::plan::{BenchPlan, OperationKind};
 use super::schedule::Schedule;
+use crate::{KEYS, counted};
 use clap::ValueEnum;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng, distr::Alphanumeric};
@@ -88,6 +89,10 @@ pub(super) struct BenchLoad {
     /// Write every key once before the measurement, so that reads find values
     #[arg(long)]
     fill: bool,
+    /// Leave the keys there that were written. Without it, all of --keys are deleted in the end,
+    /// unless nothing was written, or the server still owes replies
+    #[arg(long)]
+    keep: bool,
     /// Threads that generate load
     #[arg(
         long,
@@ -222,12 +227,17 @@ impl BenchLoad {
             .collect()
     }
 
-    /// The keys that one thread writes for `--fill`.
-    pub(super) fn filling(&self, thread: usize) -> BenchPlan {
+    /// Whether the keys are deleted in the end.
+    pub(super) fn empties(&self) -> bool {
+        !self.keep && (self.fill || self.writes())
+    }
+
+    /// The keys that one thread writes for `--fill`, or deletes in the end.
+    pub(super) fn every(&self, thread: usize, kind: OperationKind) -> BenchPlan {
         let bound = |thread: usize| {
             (u128::from(self.keys) * thread as u128 / self.threads() as u128) as u64
         };
-        BenchPlan::every(bound(thread)..bound(thread + 1))
+        BenchPlan::every(kind, bound(thread)..bound(thread + 1))
     }
 
     /// The operations of one thread.
@@ -280,19 +290,23 @@ impl BenchLoad {
             words += &format!(" ({} % reads)", self.reads());
         }
         words += &match self.distribution {
-            KeyDistribution::Uniform => format!(", {} keys", self.keys),
-            KeyDistribution::Zipf => format!(", {} keys by Zipf ({})", self.keys, self.exponent()),
+            KeyDistribution::Uniform => format!(", {}", counted(self.keys, KEYS)),
+            KeyDistribution::Zipf => {
+                let keys = counted(self.keys, KEYS);
+                format!(", {keys} by Zipf ({})", self.exponent())
+            }
         };
         let (connections, in_flight) = (self.connections, self.in_flight);
         let who = if native {
-            format!(
-                "{} callers with one operation in flight",
-                u32::from(connections) * u32::from(in_flight)
-            )
+            let callers = u32::from(connections) * u32::from(in_flight);
+            let callers = counted(callers, ("caller", "callers"));
+            format!("{callers} with one operation in flight")
         } else {
-            format!("{connections} connections with {in_flight} in flight")
+            let connections = counted(connections, ("connection", "connections"));
+            format!("{connections} with {in_flight} in flight")
         };
-        words += &format!(", values of {} bytes; {who}", self.value_bytes);
+        let bytes = counted(self.value_bytes, ("byte", "bytes"));
+        words += &format!(", values of {bytes}; {who}");
         if self.batch {
             words += " in batches";
         }
@@ -326,7 +340,7 @@ mod tests {
             load("--threads 3 --connections 10 --keys 100 --rate 1000 --seconds 2 --warmup 0");
         assert_eq!((0..3).map(|t| load.lanes(t)).collect::<Vec<_>>(), [4, 3, 3]);
         let filled: Vec<u64> = (0..3)
-            .flat_map(|t| load.filling(t))
+            .flat_map(|t| load.every(t, OperationKind::Set))
             .map(|o| o.key)
             .collect();
         assert_eq!(filled, (0..100).collect::<Vec<_>>());

@@ -13,6 +13,7 @@ mod worker;
 
 use super::CommandFailed;
 use super::load::BenchLoad;
+use super::plan::OperationKind;
 use super::rate::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
@@ -58,7 +59,7 @@ impl NativeTarget {
             let (client, map) = runtime.block_on(self.connect())?;
             let shared = NativeShared::new(
                 clock,
-                load.filling(thread),
+                load.every(thread, OperationKind::Set),
                 Schedule::closed(u64::MAX),
                 (load.lanes(thread), 1),
                 false,
@@ -82,10 +83,19 @@ impl NativeTarget {
         }
         on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
         let (mut sum, mut behind) = (Recorder::new(), 0);
-        for (worker, client) in workers {
+        for (thread, (worker, _)) in workers.iter_mut().enumerate() {
             let (recorder, late) = worker.end();
             behind += late;
             sum.merge(recorder);
+            let plan = load.every(thread, OperationKind::Delete);
+            let lanes = (load.lanes(thread), load.in_flight());
+            let schedule = Schedule::closed(u64::MAX);
+            worker.go_on(NativeShared::new(clock, plan, schedule, lanes, false), 0);
+        }
+        if load.empties() {
+            on_threads(&mut workers, |(worker, _), failed| worker.run(failed))?;
+        }
+        for (_, client) in workers {
             runtime.block_on(client.shutdown());
         }
         Ok((sum, behind))

@@ -12,6 +12,8 @@ pub(super) enum OperationKind {
     Get,
     /// Writes the key.
     Set,
+    /// Deletes the key.
+    Delete,
 }
 
 /// One operation.
@@ -29,7 +31,7 @@ pub(super) struct BenchPlan(LoadSource);
 
 #[derive(Debug)]
 enum LoadSource {
-    Every(Range<u64>),
+    Every(OperationKind, Range<u64>),
     Drawn {
         keys: BenchKeys,
         reads_percent: u8,
@@ -38,9 +40,9 @@ enum LoadSource {
 }
 
 impl BenchPlan {
-    /// Writes every key once, then ends.
-    pub(super) fn every(keys: Range<u64>) -> Self {
-        Self(LoadSource::Every(keys))
+    /// Writes or deletes every key once, then ends.
+    pub(super) fn every(kind: OperationKind, keys: Range<u64>) -> Self {
+        Self(LoadSource::Every(kind, keys))
     }
 
     /// Never ends. Of a hundred operations, `reads_percent` are reads.
@@ -55,7 +57,7 @@ impl BenchPlan {
     /// Whether each operation appears only once. A connection that cannot run such an operation
     /// must pass it on.
     pub(super) fn is_finite(&self) -> bool {
-        matches!(self.0, LoadSource::Every(_))
+        matches!(self.0, LoadSource::Every(..))
     }
 }
 
@@ -64,10 +66,9 @@ impl Iterator for BenchPlan {
 
     fn next(&mut self) -> Option<LoadOperation> {
         match &mut self.0 {
-            LoadSource::Every(keys) => keys.next().map(|key| LoadOperation {
-                kind: OperationKind::Set,
-                key,
-            }),
+            LoadSource::Every(kind, keys) => {
+                keys.next().map(|key| LoadOperation { kind: *kind, key })
+            }
             LoadSource::Drawn {
                 keys,
                 reads_percent,
@@ -122,8 +123,8 @@ mod tests {
 
     #[test]
     fn filling_writes_every_key_once() {
-        let keys: Vec<u64> = BenchPlan::every(5..9).map(|o| o.key).collect();
-        assert_eq!(keys, [5, 6, 7, 8]);
-        assert!(BenchPlan::every(5..9).all(|o| o.kind == OperationKind::Set));
+        let all = || BenchPlan::every(OperationKind::Set, 5..9);
+        assert_eq!(all().map(|o| o.key).collect::<Vec<_>>(), [5, 6, 7, 8]);
+        assert!(all().all(|o| o.kind == OperationKind::Set));
     }
 }

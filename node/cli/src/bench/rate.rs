@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How long the generator waits for replies after the end. A Doyen node parks a request for 5 s at
 /// most.
 const DRAIN_MAX: u64 = 6_000_000_000;
-/// How long filling may go on without any reply.
+/// How long filling, or deleting in the end, may go on without any reply.
 const FILL_STALL_MAX: u64 = 30_000_000_000;
 /// The longest sleep: a thread then notices that another one has failed.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub(super) fn is_over(
         if recorder.outstanding() > 0 && now.saturating_sub(recorder.quiet_since()) > FILL_STALL_MAX
         {
             return Err(CommandFailed::new(format!(
-                "--fill makes no progress: no reply for {} s",
+                "filling or deleting makes no progress: no reply for {} s; --keep deletes nothing",
                 FILL_STALL_MAX / 1_000_000_000
             )));
         }

@@ -99,6 +99,11 @@ impl Recorder {
         }
     }
 
+    /// Whether operations were unanswered when the run ended: their replies may come later.
+    pub(super) fn lacks_replies(&self) -> bool {
+        self.errors.contains_key(UNANSWERED)
+    }
+
     fn count(&mut self, kind: &str, n: u64) {
         let kind = if self.errors.len() < ERROR_KINDS_MAX || self.errors.contains_key(kind) {
             kind

@@ -16,6 +16,7 @@ mod worker;
 
 use super::CommandFailed;
 use super::load::BenchLoad;
+use super::plan::OperationKind;
 use super::rate::on_threads;
 use super::recorder::Recorder;
 use super::schedule::{Clock, Schedule};
@@ -71,6 +72,14 @@ pub(super) struct RespTarget {
         conflicts_with = "cluster"
     )]
     command_set: String,
+    /// The command that deletes a key in the end
+    #[arg(
+        long,
+        value_name = "WORDS",
+        default_value = "DEL {key}",
+        conflicts_with = "cluster"
+    )]
+    command_delete: String,
 }
 
 impl RespTarget {
@@ -103,9 +112,16 @@ impl RespTarget {
         on_threads(&mut workers, RespWorker::run)?;
         let mut sum = Recorder::new();
         let mut behind = 0;
-        for worker in workers {
-            behind += worker.shared.schedule.behind();
-            sum.merge(worker.shared.recorder);
+        for (thread, worker) in workers.iter_mut().enumerate() {
+            let shared = &mut worker.shared;
+            behind += shared.schedule.behind();
+            sum.merge(std::mem::replace(&mut shared.recorder, Recorder::new()));
+            shared.plan = load.every(thread, OperationKind::Delete);
+            shared.schedule = Schedule::closed(u64::MAX);
+            (shared.in_flight, shared.batch) = (FILL_IN_FLIGHT_MAX, false);
+        }
+        if load.empties() && !sum.lacks_replies() {
+            on_threads(&mut workers, RespWorker::run)?;
         }
         Ok((sum, behind))
     }
@@ -127,6 +143,8 @@ impl RespTarget {
             .map_err(|e| CommandFailed::usage(format!("--command-get {e}")))?;
         let set = RespCommand::parse(&self.command_set, &value)
             .map_err(|e| CommandFailed::usage(format!("--command-set {e}")))?;
+        let delete = RespCommand::parse(&self.command_delete, &value)
+            .map_err(|e| CommandFailed::usage(format!("--command-delete {e}")))?;
         let dial = Dial {
             password: self.password()?,
         };
@@ -150,12 +168,13 @@ impl RespTarget {
             .map(|thread| {
                 let shared = RespShared {
                     clock,
-                    plan: load.filling(thread),
+                    plan: load.every(thread, OperationKind::Set),
                     schedule: Schedule::closed(u64::MAX),
                     recorder: Recorder::new(),
                     router: router.clone(),
                     get: get.clone(),
                     set: set.clone(),
+                    delete: delete.clone(),
                     in_flight: fill_in_flight,
                     batch: false,
                 };

@@ -128,6 +128,44 @@ fn every_kind_of_load_is_answered() {
     );
 }
 
+/// They stayed, in the database against which the command was tried.
+#[test]
+fn keys_of_a_benchmark_are_deleted_in_the_end_unless_they_are_kept() {
+    let node = serving(&[]);
+    let (plain, cluster) = (node.address("resp"), node.address("resp-cluster"));
+    let mut client = TcpStream::connect(plain).expect("its port is open");
+    let mut replies = BufReader::new(client.try_clone().expect("a socket"));
+    let mut ask = |command: &str| {
+        client.write_all(command.as_bytes()).expect("it listens");
+        let mut reply = String::new();
+        replies.read_line(&mut reply).expect("it answers");
+        reply
+    };
+    assert_eq!(ask("SET mine 1\r\n"), "+OK\r\n");
+    for more in [
+        "--operation get --fill --threads 2",
+        "--operation set --rate 500 --threads 2",
+    ] {
+        went_well(plain, more);
+        assert_eq!(ask("DBSIZE\r\n"), ":1\r\n", "{more}");
+    }
+    went_well(plain, "--operation get --fill --keep");
+    assert_eq!(ask("DBSIZE\r\n"), ":1001\r\n");
+    let read = went_well(plain, "--operation get");
+    assert_eq!(read["hits"], read["operations"]);
+    assert_eq!(ask("DBSIZE\r\n"), ":1001\r\n", "it wrote nothing");
+    went_well(cluster, "--cluster --operation mixed");
+    assert_eq!(ask("DBSIZE\r\n"), ":1\r\n");
+    let (status, _, said) = native(node.address("data"), "--operation set --fill");
+    assert_eq!(status, 0, "{said}");
+    let size = doyen(&["map", "show", "bench", "--json", "--http"])
+        .arg(node.address("http"))
+        .output()
+        .expect("the binary runs");
+    let size: Value = serde_json::from_slice(&size.stdout).expect("JSON");
+    assert_eq!(size["entries"], 0, "{size}");
+}
+
 /// Runs a short benchmark through the native client. Returns its status, stdout and stderr.
 fn native(data: &str, more: &str) -> (i32, String, String) {
     let mut command = doyen(&["bench", "--native", "--data", data]);
@@ -187,7 +225,7 @@ fn every_kind_of_load_goes_through_the_native_client() {
 #[test]
 fn a_map_is_shown_limited_and_dropped_by_its_name() {
     let node = serving(&[]);
-    let (status, _, said) = native(node.address("data"), "--operation set --fill");
+    let (status, _, said) = native(node.address("data"), "--operation set --fill --keep");
     assert_eq!(status, 0, "{said}");
     let map = |args: &[&str]| {
         let output = doyen(&["map"])

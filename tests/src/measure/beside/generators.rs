@@ -207,7 +207,9 @@ impl<'a> Native<'a> {
         if addresses.is_empty() && !self.own_client {
             bail!("{} has no address of that kind", system.kind.name());
         }
-        let mut words = vec![self.binary.to_string_lossy().into_owned(), "bench".into()];
+        let mut words = vec![self.binary.to_string_lossy().into_owned()];
+        // The next measurement reads what this one wrote.
+        words.extend(["bench", "--keep"].map(str::to_owned));
         let mut flag =
             |name: &str, value: &dyn ToString| words.extend([name.to_owned(), value.to_string()]);
         if self.own_client {

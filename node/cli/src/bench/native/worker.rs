@@ -162,6 +162,7 @@ async fn call(caller: usize, map: KeyMap, value: Rc<String>, shared: Rc<RefCell<
         let done = match operation.kind {
             OperationKind::Get => map.get(key).await.map(|found| found.is_some()),
             OperationKind::Set => map.insert(key, &value).await.map(|()| false),
+            OperationKind::Delete => map.remove(key).await.map(|_| false),
         };
         shared.borrow_mut().done(caller, operation, intended, done);
     }
@@ -233,8 +234,8 @@ impl NativeWorker {
     }
 
     /// The record, and how many starts were due but never sent.
-    pub(super) fn end(self) -> (Recorder, u64) {
-        self.shared.map_or_else(
+    pub(super) fn end(&mut self) -> (Recorder, u64) {
+        self.shared.take().map_or_else(
             || (Recorder::new(), 0),
             |shared| (shared.recorder, shared.schedule.behind()),
         )

@@ -23,6 +23,7 @@ pub(super) struct RespShared {
     pub(super) router: Option<Router>,
     pub(super) get: RespCommand,
     pub(super) set: RespCommand,
+    pub(super) delete: RespCommand,
     pub(super) in_flight: usize,
     pub(super) batch: bool,
 }
@@ -71,6 +72,7 @@ impl RespShared {
         match kind {
             OperationKind::Get => &self.get,
             OperationKind::Set => &self.set,
+            OperationKind::Delete => &self.delete,
         }
     }
 

@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn filling_leaves_no_key_out() {
-        let (mut router, mut plan) = (three(1000), BenchPlan::every(0..1000));
+        let (mut router, mut plan) = (three(1000), BenchPlan::every(OperationKind::Set, 0..1000));
         // One master after the other: the first one sets aside all operations of the others.
         let mut filled: Vec<u64> = (0..3)
             .flat_map(|m| {
