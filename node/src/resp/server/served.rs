@@ -268,10 +268,8 @@ impl ServedClient {
                 });
                 break;
             }
-            match self
-                .output
-                .write(&mut self.stream, if large { *room } else { LARGE_OUTPUT })
-            {
+            let most = portion(self.output.len(), *room);
+            match self.output.write(&mut self.stream, most) {
                 Ok((0, _)) => return ClientStep::Broken,
                 Ok((written, whole)) => {
                     context.front.counters.output_bytes += written as u64;
@@ -478,5 +476,34 @@ impl ServedClient {
                 Err(_) => return ClientStep::Broken,
             }
         }
+    }
+}
+
+/// How much of an output is written at once, if large ones have this `room` left in the pass. A
+/// little that would be left over goes along: it would cost another write, and wake the client once
+/// more.
+fn portion(output: usize, room: usize) -> usize {
+    if output <= LARGE_OUTPUT || output - LARGE_OUTPUT <= room {
+        output
+    } else {
+        room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A value of 1 MiB took three writes, the last one of 16 bytes.
+    #[test]
+    fn a_little_that_would_be_left_over_is_written_with_the_rest() {
+        let (mut left, mut passes) = ((1 << 20) + 16, 0);
+        while left > 0 {
+            left -= portion(left, 512 << 10);
+            passes += 1;
+        }
+        assert_eq!(passes, 2);
+        assert_eq!(portion(LARGE_OUTPUT, 0), LARGE_OUTPUT);
+        assert_eq!(portion(10 << 20, 1 << 10), 1 << 10);
     }
 }
