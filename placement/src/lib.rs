@@ -6,6 +6,7 @@
 
 pub mod access;
 mod balancing;
+pub mod codec;
 pub mod division;
 pub mod hash;
 pub mod id;

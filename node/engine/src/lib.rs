@@ -32,7 +32,8 @@ mod value;
 mod wire;
 
 pub use command::{cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync};
-pub use value::{codec, tags};
+pub use doyen_placement::codec;
+pub use value::tags;
 
 pub use command::publication::{CHANNEL_BYTES_MAX, Publication};
 pub use log::bookmark::{Bookmark, NoBookmark};

@@ -3,7 +3,6 @@
 //! This is the lowest room: it imports no other one. A type's packed form is in [`types`].
 
 pub(crate) mod cause;
-pub mod codec;
 pub(crate) mod deadline;
 pub(crate) mod entry;
 pub(crate) mod extended;

@@ -1,7 +1,7 @@
 //! How far a subscriber is in the logs of all partitions, to go on there later and elsewhere.
 
 use super::changes::Position;
-use crate::value::codec;
+use doyen_placement::codec;
 use doyen_placement::{ClusterId, KeyspaceId, Lineage, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -4,8 +4,8 @@
 //! at the level that it speaks, where the table has another name ([`Table::at_level`]).
 
 use super::api::Malformed;
-use crate::value::codec;
 use bytes::Bytes;
+use doyen_placement::codec;
 use doyen_placement::{DeltaError, Table, TableDelta, TableName};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 //! measured, and values are sent from where they are stored.
 
 use super::*;
-use crate::value::codec;
+use doyen_placement::codec;
 
 /// The longest name of a map, or reason for a refusal.
 const TEXT_BYTES_MAX: usize = 4096;

@@ -90,8 +90,8 @@ fn limited<T: DeserializeOwned, const LIMIT: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen_placement::planner::NewKeyspace;
-    use doyen_placement::{
+    use crate::planner::NewKeyspace;
+    use crate::{
         Addresses, ClusterId, Division, Eviction, KeyspaceId, Location, Member, MemberId, Mode,
         OnLoss, Settings, Table, TableDelta, planner,
     };
