@@ -823,12 +823,8 @@ impl Agreement {
                 core.win(cx, votes);
             }
             Message::Vote(ballot) => election.on_vote(cx, tables, pings, from, ballot),
-            Message::VoteAnswer(answer) => {
-                let votes = election.on_vote_answer(cx, tables, from, answer, None);
-                core.win(cx, votes);
-            }
-            Message::SignedVote(answer, signature) => {
-                let votes = election.on_vote_answer(cx, tables, from, answer, Some(signature));
+            Message::VoteAnswer(answer, signature) => {
+                let votes = election.on_vote_answer(cx, tables, from, answer, signature);
                 core.win(cx, votes);
             }
             Message::ElectionProof(proof) => {

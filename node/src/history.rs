@@ -1,6 +1,7 @@
 //! What a node did in its last hour, for people: one sample in five seconds, in a ring of fixed
 //! size. The console writes the samples, and every member answers for its own.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,41 +13,55 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const SAMPLES: usize = 720;
 
 /// What a node did in [`INTERVAL`], and what it holds. Rates are per second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct Sample {
     /// Commands of Redis clients.
+    #[n(0)]
     pub commands: u64,
     /// Operations that it executed as a primary: for its own clients, other members, and the
     /// library.
+    #[n(1)]
     pub operations: u64,
     /// Commands of Redis clients that were answered with an error.
+    #[n(2)]
     pub errors: u64,
     /// Half of the commands took no longer than this, in microseconds. `None`: there were none.
+    #[n(3)]
     pub p50_us: Option<u64>,
     /// 99 of 100 commands took no longer than this.
+    #[n(4)]
     pub p99_us: Option<u64>,
     /// Reads that found their key.
+    #[n(5)]
     pub hits: u64,
     /// Reads that did not.
+    #[n(6)]
     pub misses: u64,
     /// Bytes from and to clients.
+    #[n(7)]
     pub client_bytes: u64,
     /// Bytes sent to other nodes, with those that were sent again.
+    #[n(8)]
     pub peer_bytes: u64,
     /// Bytes of data, tails and snapshots that it holds.
+    #[n(9)]
     pub memory: u64,
     /// The limit of `memory`.
+    #[n(10)]
     pub memory_max: u64,
     /// Connected clients of both kinds.
+    #[n(11)]
     pub clients: u64,
 }
 
 /// Samples that follow each other, the last of which is the newest.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct Samples {
     /// The number of the sample after the last one: how many samples the process has taken.
+    #[n(0)]
     pub next: u64,
     /// The samples, oldest first.
+    #[n(1)]
     pub samples: Vec<Sample>,
 }
 

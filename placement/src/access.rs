@@ -7,6 +7,7 @@
 
 use crate::table::Invalid;
 use crate::table::validate::{self, WEIGHT_MAX};
+use minicbor::{Decode, Encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::borrow::Borrow;
@@ -122,16 +123,20 @@ impl FromStr for TokenRole {
 }
 
 /// A change of users, tokens and allowed weights: all of it or nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct AccessChange {
     /// The users that change.
+    #[n(0)]
     pub users: Vec<UserChange>,
     /// The tokens that change.
+    #[n(1)]
     pub tokens: Vec<TokenChange>,
     /// The allowed weights that change.
+    #[n(2)]
     pub weights: Vec<WeightChange>,
     /// Whether one of the tokens that are left, if there are any, must have the role operate: the
     /// node that was asked takes no other proof of an operator.
+    #[n(3)]
     pub keep_operate: bool,
 }
 

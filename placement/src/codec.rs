@@ -2,7 +2,18 @@
 //!
 //! Peers' messages and users' values both pass through here. Decoding has a byte limit, allocates
 //! no more than a small multiple of what arrived, and refuses bytes that follow the value.
+//!
+//! | form | by | a field or a kind is known by |
+//! |---|---|---|
+//! | [`encode`] | bincode, over serde | its place: nothing can be added |
+//! | [`encode_numbered`] | CBOR, over minicbor | its number: unknown fields are skipped |
+//!
+//! A value within a numbered one whose layout has rules of its own, such as a table, is a run of
+//! bytes in the first form ([`bridge`], [`bridged!`](crate::bridged!)).
 
+use minicbor::decode::{self, Decoder};
+use minicbor::encode::{self, Encoder, Write};
+use minicbor::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,6 +38,9 @@ pub enum CodecError {
     /// The value cannot be encoded, or the bytes are not a value of this type.
     #[error("{0}")]
     Invalid(String),
+    /// A part of the value is of a kind that this program does not know.
+    #[error("{0}: the program that sent it is newer")]
+    UnknownKind(String),
     /// There are bytes after the value.
     #[error("{0} bytes follow the value; send one value alone")]
     Trailing(usize),
@@ -39,14 +53,24 @@ pub enum CodecError {
 pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
     let bytes = bincode::serde::encode_to_vec(value, bincode::config::standard())
         .map_err(|e| CodecError::Invalid(e.to_string()))?;
+    fits(bytes.len(), limit).map(|()| bytes)
+}
+
+/// Encodes a value whose kinds and fields have numbers.
+///
+/// # Errors
+/// As for [`encode`].
+pub fn encode_numbered<T: Encode<()>>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
+    let bytes = minicbor::to_vec(value).map_err(|e| CodecError::Invalid(e.to_string()))?;
+    fits(bytes.len(), limit).map(|()| bytes)
+}
+
+fn fits(bytes: usize, limit: usize) -> Result<(), CodecError> {
     let limit = limit.min(BYTES_MAX);
-    if bytes.len() > limit {
-        return Err(CodecError::TooLarge {
-            bytes: bytes.len(),
-            limit,
-        });
+    if bytes > limit {
+        return Err(CodecError::TooLarge { bytes, limit });
     }
-    Ok(bytes)
+    Ok(())
 }
 
 /// Decodes exactly one value.
@@ -55,13 +79,7 @@ pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
 /// There are more than `limit` bytes, the bytes are not a value of this type, or bytes follow the
 /// value.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, CodecError> {
-    let limit = limit.min(BYTES_MAX);
-    if bytes.len() > limit {
-        return Err(CodecError::TooLarge {
-            bytes: bytes.len(),
-            limit,
-        });
-    }
+    fits(bytes.len(), limit)?;
     // bincode's limit is part of a type. It bounds what a length prefix can make bincode allocate,
     // because room for a text is reserved before its bytes are read. bincode counts the memory of
     // elements, which is up to 16 times their encoding: a `u128` below 251 takes one byte. So use
@@ -74,11 +92,116 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
         0x8_0001..=0x40_0000 => limited::<T, { 0x40_0000 * MEMORY_FACTOR }>(bytes),
         _ => limited::<T, { BYTES_MAX * MEMORY_FACTOR }>(bytes),
     }?;
-    match bytes.len() - read {
+    whole(value, bytes.len() - read)
+}
+
+/// Decodes exactly one value whose kinds and fields have numbers. Fields with unknown numbers are
+/// skipped. A field that is missing gets its default, if it has one.
+///
+/// # Errors
+/// As for [`decode`], and if the value or a part of it is of an unknown kind.
+pub fn decode_numbered<T>(bytes: &[u8], limit: usize) -> Result<T, CodecError>
+where
+    T: for<'b> Decode<'b, ()>,
+{
+    fits(bytes.len(), limit)?;
+    let mut decoder = Decoder::new(bytes);
+    // Lists grow with the elements that are read, and the types bound the depth.
+    let value = decoder.decode().map_err(|e| match e.is_unknown_variant() {
+        true => CodecError::UnknownKind(e.to_string()),
+        false => CodecError::Invalid(e.to_string()),
+    })?;
+    whole(value, bytes.len() - decoder.position())
+}
+
+fn whole<T>(value: T, left: usize) -> Result<T, CodecError> {
+    match left {
         0 => Ok(value),
         left => Err(CodecError::Trailing(left)),
     }
 }
+
+/// Lays out a part of a numbered value as a run of bytes, in the form of [`encode`]:
+/// `#[cbor(with = "doyen_placement::codec::bridge")]`.
+pub mod bridge {
+    use super::*;
+
+    /// Appends the value.
+    ///
+    /// # Errors
+    /// As for [`encode`](super::encode).
+    pub fn encode<C, T: Serialize, W: Write>(
+        value: &T,
+        to: &mut Encoder<W>,
+        _: &mut C,
+    ) -> Result<(), encode::Error<W::Error>> {
+        let bytes = super::encode(value, BYTES_MAX).map_err(encode::Error::message)?;
+        to.bytes(&bytes)?.ok()
+    }
+
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// As for [`decode`](super::decode).
+    pub fn decode<C, T: DeserializeOwned>(
+        from: &mut Decoder<'_>,
+        _: &mut C,
+    ) -> Result<T, decode::Error> {
+        super::decode(from.bytes()?, BYTES_MAX).map_err(decode::Error::message)
+    }
+}
+
+/// Lets values of these types be parts of numbered ones, as [`bridge`](crate::codec::bridge) lays
+/// them out.
+#[macro_export]
+macro_rules! bridged {
+    ($($name:ty),* $(,)?) => {$(
+        impl<C> ::minicbor::Encode<C> for $name {
+            fn encode<W: ::minicbor::encode::Write>(
+                &self,
+                to: &mut ::minicbor::Encoder<W>,
+                context: &mut C,
+            ) -> Result<(), ::minicbor::encode::Error<W::Error>> {
+                $crate::codec::bridge::encode(self, to, context)
+            }
+        }
+
+        impl<'b, C> ::minicbor::Decode<'b, C> for $name {
+            fn decode(
+                from: &mut ::minicbor::Decoder<'b>,
+                context: &mut C,
+            ) -> Result<Self, ::minicbor::decode::Error> {
+                $crate::codec::bridge::decode(from, context)
+            }
+        }
+    )*};
+}
+
+// The layouts of tables, of their parts and of reports have rules of their own.
+crate::bridged!(
+    crate::access::TokenChange,
+    crate::access::UserChange,
+    crate::access::WeightChange,
+    crate::division::Cut,
+    crate::loads::Report,
+    crate::BranchId,
+    crate::ClusterId,
+    crate::Division,
+    crate::Eviction,
+    crate::Loads,
+    crate::MapEntry,
+    crate::MapLimits,
+    crate::Member,
+    crate::Mode,
+    crate::MoveRate,
+    crate::OnLoss,
+    crate::Paused,
+    crate::Rule,
+    crate::Schedulers,
+    crate::TableDelta,
+    crate::TableName,
+    crate::Window,
+);
 
 fn limited<T: DeserializeOwned, const LIMIT: usize>(
     bytes: &[u8],
@@ -193,6 +316,58 @@ mod tests {
         );
     }
 
+    /// A message as a program has it, and as the next one has it.
+    #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+    #[cbor(flat)]
+    enum Asked {
+        #[n(0)]
+        Nothing,
+        #[n(1)]
+        Share {
+            #[n(0)]
+            name: String,
+            #[n(1)]
+            parts: Option<Vec<(u64, bool)>>,
+        },
+    }
+
+    #[derive(Debug, Clone, PartialEq, Encode, Decode)]
+    #[cbor(flat)]
+    enum AskedMore {
+        #[n(0)]
+        Nothing,
+        #[n(1)]
+        Share {
+            #[n(0)]
+            name: String,
+            #[n(1)]
+            parts: Option<Vec<(u64, bool)>>,
+            #[n(2)]
+            until: Option<u64>,
+            #[cbor(n(3), default)]
+            places: BTreeMap<String, u64>,
+        },
+        #[n(2)]
+        Forget,
+    }
+
+    fn asked_more() -> impl Strategy<Value = AskedMore> {
+        let parts = proptest::collection::vec(any::<(u64, bool)>(), 0..9);
+        let places = proptest::collection::btree_map(".{0,9}", any::<u64>(), 0..9);
+        let share = (
+            ".{0,40}",
+            proptest::option::of(parts),
+            any::<Option<u64>>(),
+            places,
+        );
+        share.prop_map(|(name, parts, until, places)| AskedMore::Share {
+            name,
+            parts,
+            until,
+            places,
+        })
+    }
+
     fn sample() -> impl Strategy<Value = Sample> {
         prop_oneof![
             Just(Sample::Unit),
@@ -237,10 +412,72 @@ mod tests {
         }
 
         #[test]
+        fn fields_of_a_newer_program_are_skipped_and_those_of_an_older_one_get_defaults(
+            newer in asked_more(),
+        ) {
+            let AskedMore::Share { name, parts, .. } = newer.clone() else {
+                unreachable!("only this one is made")
+            };
+            let bytes = encode_numbered(&newer, 1 << 20).unwrap();
+            prop_assert_eq!(decode_numbered::<AskedMore>(&bytes, 1 << 20), Ok(newer));
+            let older = Asked::Share { name: name.clone(), parts: parts.clone() };
+            prop_assert_eq!(decode_numbered::<Asked>(&bytes, 1 << 20), Ok(older.clone()));
+
+            let bytes = encode_numbered(&older, 1 << 20).unwrap();
+            let (until, places) = (None, BTreeMap::new());
+            let newer = AskedMore::Share { name, parts, until, places };
+            prop_assert_eq!(decode_numbered::<AskedMore>(&bytes, 1 << 20), Ok(newer));
+        }
+
+        #[test]
+        fn numbered_bytes_that_are_cut_changed_or_followed_are_no_value_or_another_one(
+            value in asked_more(),
+            at in any::<prop::sample::Index>(),
+            to in any::<u8>(),
+        ) {
+            let mut bytes = encode_numbered(&value, 1 << 20).unwrap();
+            let at = at.index(bytes.len());
+            prop_assert!(decode_numbered::<AskedMore>(&bytes[..at], 1 << 20).is_err());
+            let followed = [&bytes[..], &[0]].concat();
+            prop_assert_eq!(
+                decode_numbered::<AskedMore>(&followed, 1 << 20),
+                Err(CodecError::Trailing(1))
+            );
+            bytes[at] = to;
+            let _ = decode_numbered::<AskedMore>(&bytes, 1 << 20);
+        }
+
+        #[test]
         fn trailing_bytes_are_an_error(value in sample(), extra in 1usize..9) {
             let mut bytes = encode(&value, 1 << 20).unwrap();
             bytes.extend(std::iter::repeat_n(0, extra));
             prop_assert_eq!(decode::<Sample>(&bytes, 1 << 20), Err(CodecError::Trailing(extra)));
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_of_a_numbered_value_is_told_from_malformed_bytes() {
+        let bytes = encode_numbered(&AskedMore::Forget, 100).unwrap();
+        let unknown = decode_numbered::<Asked>(&bytes, 100);
+        assert!(
+            matches!(unknown, Err(CodecError::UnknownKind(_))),
+            "{unknown:?}"
+        );
+        let malformed = decode_numbered::<Asked>(b"no", 100);
+        assert!(
+            matches!(malformed, Err(CodecError::Invalid(_))),
+            "{malformed:?}"
+        );
+        // A list of 2^60 elements, and a field that is nested 100,000 times.
+        for begun in [
+            vec![0x83, 1, 0x60, 0x9b, 16, 0, 0, 0, 0, 0, 0, 0],
+            [&[0x84, 1, 0x60, 0xf6][..], &[0x81; 100_000]].concat(),
+        ] {
+            let malformed = decode_numbered::<Asked>(&begun, 1 << 20);
+            assert!(
+                matches!(malformed, Err(CodecError::Invalid(_))),
+                "{malformed:?}"
+            );
         }
     }
 

@@ -1,5 +1,6 @@
 //! Newtypes for everything that a table counts or names.
 
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
@@ -7,8 +8,9 @@ macro_rules! number {
     ($(#[$meta:meta])* $name:ident($inner:ty)) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        #[derive(Serialize, Deserialize)]
-        pub struct $name(pub $inner);
+        #[derive(Serialize, Deserialize, Encode, Decode)]
+        #[cbor(transparent)]
+        pub struct $name(#[n(0)] pub $inner);
 
         impl $name {
             /// The next number.
@@ -112,8 +114,11 @@ pub const THREADS_MAX: u8 = 16;
 ///
 /// assert_eq!(MemberId(0x2a0).to_string(), "00000000000002a0"); // as logs and reports have it
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct MemberId(pub u64);
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode,
+)]
+#[cbor(transparent)]
+pub struct MemberId(#[n(0)] pub u64);
 
 impl MemberId {
     const CLIENT: u64 = 1 << 63;
@@ -218,11 +223,15 @@ impl fmt::Debug for OrderKey {
 }
 
 /// A partition of a keyspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode,
+)]
 pub struct PartitionRef {
     /// The keyspace.
+    #[n(0)]
     pub keyspace: KeyspaceId,
     /// The partition within it.
+    #[n(1)]
     pub partition: PartitionId,
 }
 

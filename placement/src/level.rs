@@ -15,12 +15,33 @@
 //!
 //! Raise [`LEVELS`] by one if the last release has its upper end. Then:
 //!
-//! - **a frame or a message**: give it the next free tag in its list of tags. Send it only over
-//!   connections of the new version. If every member must understand it, send it only once the
-//!   table has the new level.
-//! - **a field of a frame or a message**: make a new kind with a new tag, and send the old kind
-//!   over connections of the version before (`Peer::version` in the engine). A kind never changes
-//!   its layout.
+//! - **a field of a message of control threads** (`Message`, `AdminRequest`, `Status` and what they
+//!   are made of): one line with the next number, at its declaration. It is an `Option`, or has a
+//!   default: programs that do not know the field leave it out, and skip it. For example, a member
+//!   that acknowledges a proposal may say how long it took to store it:
+//!
+//!   ```text
+//!   pub struct ProposalAck {
+//!       ...
+//!       #[n(2)]
+//!       pub seal: Option<Vec<PartitionRef>>,
+//!       /// How long it took to store the proposal.
+//!       #[n(3)]
+//!       pub stored_ms: Option<u64>,
+//!   }
+//!   ```
+//!
+//!   While version 15 is spoken, the field is one of a struct, and has `#[serde(skip)]` as well.
+//!   A field that others must not overlook is no such field: add a message, from the new level on.
+//!   A number is never used again, and the type of a field never changes.
+//! - **a message of control threads**: a variant with the next number. Send it only over connections
+//!   of the new version. If every member must understand it, send it only once the table has the
+//!   new level.
+//! - **a frame** of the data plane: give it the next free tag in its list of tags. Send it as such a
+//!   message.
+//! - **a field of a frame**, or of a datagram: make a new kind with a new tag, and send the old kind
+//!   over connections of the version before (`Peer::version` in the engine). A kind of frame never
+//!   changes its layout: a copy that skips an effect is no copy.
 //! - **a field of a table**: give it a value that means what tables of the level before mean. Add
 //!   it to the name of the table, and encode it, only from the new level on (`table/leveled.rs`).
 //!   `Table::at_level` removes it for processes that speak less.
@@ -37,6 +58,14 @@
 //!
 //! When the next version begins, [`LEVELS`] loses its lower end. Remove the encodings for that
 //! version alone, its corpus, and the tags that only it used. Tags are not reused.
+//!
+//! With version 15, remove the encoding of control messages by place, because connections of
+//! version 16 have numbers:
+//!
+//! - `tagged!` of `Message`, `AdminRequest` and `Envelope`, except for the kinds of datagrams
+//! - the two rows of `tagged!` for a field that is there or not
+//! - the derives of serde on types that only these messages have
+//! - the argument `version` of `Envelope::encode` and `Envelope::decode`, and [`NUMBERED`]
 
 /// The lowest and the highest version that this program speaks.
 pub const LEVELS: (u16, u16) = (15, 16);
@@ -67,6 +96,10 @@ pub const MAP_SIZES: u16 = 16;
 
 /// From this level on, callers wait at the primary of a key until it changes.
 pub const WAITING: u16 = 16;
+
+/// Control connections of this version carry messages whose kinds and fields have numbers
+/// ([`codec`](crate::codec)).
+pub const NUMBERED: u16 = 16;
 
 /// Connections of this version carry how late the thread of the sender is.
 pub const LATENESS: u16 = 16;

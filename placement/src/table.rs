@@ -29,6 +29,7 @@ use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -490,16 +491,21 @@ impl MapLimits {
 }
 
 /// What a program wants of a map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
+#[cbor(flat)]
 pub enum MapWish {
     /// It exists, with the limits that it has, or none.
+    #[n(0)]
     Exists,
     /// It exists, with these limits or higher ones. Below [`LIMITS_RAISED`], with these limits.
-    Limited(MapLimits),
+    #[n(1)]
+    Limited(#[n(0)] MapLimits),
     /// It does not exist.
+    #[n(2)]
     Dropped,
     /// It exists, with these limits, lower ones than it has or not. From [`LIMITS_RAISED`] on.
-    Replaced(MapLimits),
+    #[n(3)]
+    Replaced(#[n(0)] MapLimits),
 }
 
 impl MapWish {
@@ -534,13 +540,16 @@ impl MapWish {
 }
 
 /// A map that a program names, and what it wants of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct WantedMap {
     /// The name of its keyspace.
+    #[n(0)]
     pub keyspace: String,
     /// Its name.
+    #[n(1)]
     pub name: String,
     /// What is wanted.
+    #[n(2)]
     pub wish: MapWish,
 }
 

@@ -79,6 +79,9 @@ macro_rules! tagged {
             }
         }
     };
+    // A kind of its own for a field that is there or not, in layouts without numbers of fields.
+    (@tuple ($field:ident, None)) => { ($field,) };
+    (@tuple ($field:ident, Some($more:ident))) => { ($field, $more) };
     (@tuple ($($field:ident),* $(,)?)) => { ($($field,)*) };
     (@tuple {$($field:ident),* $(,)?}) => { ($($field,)*) };
 }

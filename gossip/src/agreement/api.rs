@@ -19,6 +19,7 @@ use doyen_placement::{
     MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers, Settings,
     Table, TableName, VoteKey, WantedMap,
 };
+use minicbor::{Decode, Encode};
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
@@ -171,93 +172,130 @@ pub enum Peer {
 
 /// A change that a person or a program asks for. Every node takes it and passes it to the
 /// coordinator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(flat)]
 pub enum AdminRequest {
     /// Ensures that a map of this name exists.
+    #[n(0)]
     CreateMap {
         /// Its name.
+        #[n(0)]
         name: String,
         /// The name of its keyspace.
+        #[n(1)]
         keyspace: String,
     },
     /// Ensures that a keyspace of this name and with these settings exists.
-    CreateKeyspace(NewKeyspace),
+    #[n(1)]
+    CreateKeyspace(#[n(0)] NewKeyspace),
     /// Changes a keyspace. Copies are made or dropped for that afterwards.
+    #[n(2)]
     AlterKeyspace {
         /// Its name.
+        #[n(0)]
         name: String,
         /// The change.
+        #[n(1)]
         change: KeyspaceChange,
     },
     /// Drops a keyspace with its maps and all their keys.
+    #[n(3)]
     DropKeyspace {
         /// Its name.
+        #[n(0)]
         name: String,
     },
     /// Splits a range of a keyspace at a key. The second part begins with that key.
+    #[n(4)]
     SplitAt {
         /// The name of the keyspace.
+        #[n(0)]
         keyspace: String,
         /// The map of the key.
+        #[n(1)]
         map: MapId,
         /// The key.
+        #[cbor(n(2), with = "minicbor::bytes")]
         key: Box<[u8]>,
     },
     /// Merges the range that begins with a key with the range before it.
+    #[n(5)]
     MergeAt {
         /// The name of the keyspace.
+        #[n(0)]
         keyspace: String,
         /// The map of the key.
+        #[n(1)]
         map: MapId,
         /// The key.
+        #[cbor(n(2), with = "minicbor::bytes")]
         key: Box<[u8]>,
     },
     /// Gives up a silent member. The data that it alone held is lost.
+    #[n(6)]
     GiveUp {
         /// Its name.
+        #[n(0)]
         name: String,
     },
     /// Applies a plan that a person has seen. The plan must be made for the table in force.
+    #[n(7)]
     ApplyPlan {
         /// The table that it was made for.
+        #[n(0)]
         base: TableName,
         /// The replicas that partitions shall have.
+        #[n(1)]
         goals: doyen_placement::planner::Plan,
     },
     /// Sets the reasons for which copies move by themselves.
-    Schedule(Schedulers),
+    #[n(8)]
+    Schedule(#[n(0)] Schedulers),
     /// Sets whether, when and how fast copies move for balance.
-    Balance(BalanceChange),
+    #[n(9)]
+    Balance(#[n(0)] BalanceChange),
     /// Stops the move of a partition. It stays where it is until balancing is resumed, or members
     /// come or go. `None`: stops all moves for balance, and pauses balancing.
-    Cancel(Option<PartitionRef>),
+    #[n(10)]
+    Cancel(#[n(0)] Option<PartitionRef>),
     /// Ensures that a map has limits, or does not exist.
-    WantMap(WantedMap),
+    #[n(13)]
+    WantMap(#[n(0)] WantedMap),
     /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
     /// level before do not know it.
-    ChangeAccess(AccessChange),
+    #[n(14)]
+    ChangeAccess(#[n(0)] AccessChange),
     /// Sets which messages about keys Redis clients get. Members of the level before do not know
     /// it.
+    #[n(17)]
     TellOfKeys {
         /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
+        #[n(0)]
         events: u32,
     },
     /// Keeps the half of a split that has this branch: the members that were asserted dead are
     /// forgotten. From level 16 on.
-    KeepHalf(BranchId),
+    #[n(15)]
+    KeepHalf(#[n(0)] BranchId),
     /// Empties a member.
+    #[n(11)]
     Drain {
         /// Its name.
+        #[n(0)]
         name: String,
     },
     /// Lets a member that was being emptied hold data again.
+    #[n(12)]
     Fill {
         /// Its name.
+        #[n(0)]
         name: String,
     },
     /// Forgets a member that went. Members of the level before do not know it, and remember none.
+    #[n(16)]
     Forget {
         /// Its name.
+        #[n(0)]
         name: String,
     },
 }
@@ -298,15 +336,19 @@ impl AdminRequest {
 }
 
 /// The outcome of an [`AdminRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, Encode, Decode)]
+#[cbor(flat)]
 pub enum AdminReply {
     /// The change is committed. If it is about a map, with the map.
-    Done(Option<MapEntry>),
+    #[n(0)]
+    Done(#[n(0)] Option<MapEntry>),
     /// The change was not made, for this reason.
-    Refused(String),
+    #[n(1)]
+    Refused(#[n(0)] String),
     /// The change was not made, because what it begins from was changed meanwhile: for this reason.
     /// Members of the level before do not know it, nor what is answered so (`ChangeAccess`).
-    Outdated(String),
+    #[n(2)]
+    Outdated(#[n(0)] String),
 }
 
 impl AdminReply {
@@ -541,51 +583,67 @@ pub struct View {
 }
 
 /// What this node knows of the cluster.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize, Encode, Decode)]
 pub struct Status {
     /// This process.
+    #[n(0)]
     pub me: MemberId,
     /// The coordinator, as far as this node knows.
+    #[n(1)]
     pub coordinator: Option<MemberId>,
     /// Whether this node coordinates and a majority answers it.
+    #[n(2)]
     pub leading: bool,
     /// The last committed table that it knows.
+    #[n(3)]
     pub installed: Option<TableName>,
     /// Partitions whose primary has not reported them open. Complete at the coordinator, and empty
     /// elsewhere.
+    #[n(4)]
     pub closed: Vec<PartitionRef>,
     /// This node coordinates and has not planned yet for the present members, so the next moves are
     /// not known.
+    #[n(5)]
     pub planning: bool,
     /// Members that do not answer this node. The coordinator asks all members, the others ask those
     /// whose votes they need.
+    #[n(6)]
     pub unanswered: Vec<MemberId>,
     /// How much of its memory each member has filled, in percent, as it told the coordinator. Empty
     /// elsewhere.
+    #[n(7)]
     pub filled: Vec<(MemberId, u8)>,
     /// Why nothing goes on, if nothing does, and what to type: for people.
+    #[n(8)]
     pub waiting: Option<String>,
     /// The same without what to type: for probes and errors. Only the node itself knows it.
     #[serde(skip)]
+    #[cbor(skip)]
     pub why: Option<String>,
     /// The voters of the tables in force: what `recover` counts. Only the node itself knows it.
     #[serde(skip)]
+    #[cbor(skip)]
     pub voters: Vec<MemberId>,
     /// Other clusters with data that this node has met lately.
+    #[n(9)]
     pub others: Vec<OtherCluster>,
     /// Another half of this cluster, if one lives. Only the node itself knows it.
     #[serde(skip)]
+    #[cbor(skip)]
     pub split: Option<Split>,
 }
 
 /// Another cluster of the same secret.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, Encode, Decode)]
 pub struct OtherCluster {
     /// Its id.
+    #[n(0)]
     pub cluster: ClusterId,
     /// The name of its member that was met last.
+    #[n(1)]
     pub name: String,
     /// That member's control port.
+    #[n(2)]
     pub address: SocketAddr,
 }
 

@@ -452,13 +452,8 @@ impl CoordinatorElection {
             self.stand_at = Some(cx.now + VOTE_PATIENCE + cx.jitter(Duration::ZERO, RETRY_JITTER));
         }
         let answer = self.answer(tables, ballot, granted);
-        let message = if granted {
-            let signature = cx.signing.sign(&tables.vote(ballot.term, from));
-            Message::SignedVote(answer, signature)
-        } else {
-            Message::VoteAnswer(answer)
-        };
-        cx.send(from, message);
+        let signature = granted.then(|| cx.signing.sign(&tables.vote(ballot.term, from)));
+        cx.send(from, Message::VoteAnswer(answer, signature));
     }
 
     pub(super) fn on_pre_vote_answer(

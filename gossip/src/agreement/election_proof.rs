@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   candidate ───Vote────────> voters
-//!   candidate <──SignedVote─── voters            a majority: the election proof of this term
+//!   candidate <──VoteAnswer─── voters            a majority: the election proof of this term
 //!   coordinator ─Election proof─────> every member      once, when it is elected
 //!   member ──────AskMandate──> coordinator       if it hears the coordinator without a election proof
 //! ```

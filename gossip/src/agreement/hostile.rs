@@ -344,7 +344,7 @@ fn terms_from_the_future_and_elections_without_end_stop_no_lease_and_then_all_ag
         vec![
             Message::Vote(Ballot { term, accepted }),
             Message::PreVote(Ballot { term, accepted }),
-            Message::VoteAnswer(answer),
+            Message::VoteAnswer(answer, None),
             Message::PreVoteAnswer(answer),
             Message::Vote(far),
             Message::PreVote(far),

@@ -11,6 +11,7 @@ use crate::hints::Hint;
 use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
+use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     ClusterId, Epoch, Keyspace, KeyspaceId, MemberId, OnLoss, PartitionRef, Role, Settings, Table,
@@ -863,7 +864,7 @@ impl Net {
         if let Some(sent) = &mut self.sent
             && !message.is_datagram()
         {
-            let bytes = bincode::serde::encode_to_vec(&message, bincode::config::standard())
+            let bytes = codec::encode_numbered(&message, codec::BYTES_MAX)
                 .expect("messages can be written");
             *sent.entry(from).or_default() += bytes.len();
         }

@@ -1179,7 +1179,7 @@ fn stale_term_vote_is_refused_with_the_term() {
     assert!(
         matches!(
             answer[..],
-            [Message::VoteAnswer(BallotAnswer { granted: false, mine, .. })]
+            [Message::VoteAnswer(BallotAnswer { granted: false, mine, .. }, None)]
                 if mine == accepted.term
         ),
         "{answer:?}"
@@ -1221,7 +1221,10 @@ fn a_voter_votes_once_a_term_and_never_for_a_candidate_with_an_older_table() {
     let granted = |answer: &[Message]| {
         matches!(
             answer,
-            [Message::SignedVote(BallotAnswer { granted: true, .. }, _)]
+            [Message::VoteAnswer(
+                BallotAnswer { granted: true, .. },
+                Some(_)
+            )]
         )
     };
     assert!(!granted(&net.ask(

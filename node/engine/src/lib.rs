@@ -32,7 +32,6 @@ mod value;
 mod wire;
 
 pub use command::{cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync};
-pub use doyen_placement::codec;
 pub use value::tags;
 
 pub use command::publication::{CHANNEL_BYTES_MAX, Publication};

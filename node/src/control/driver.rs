@@ -294,10 +294,8 @@ impl ControlDriver {
                 Envelope::Agreement(message) => self.handle(Input::Message { from, message }),
                 Envelope::StatusRequest { ticket } => {
                     let status = Box::new(self.agreement.status(clock::now()));
-                    self.peers.send(
-                        Peer::Member(from),
-                        &Envelope::StatusReply { ticket, status },
-                    );
+                    self.peers
+                        .send(Peer::Member(from), Envelope::StatusReply { ticket, status });
                 }
                 Envelope::StatusReply { ticket, status } => {
                     if let Some(answer) = self.tickets.status.take(ticket, from) {
@@ -308,7 +306,7 @@ impl ControlDriver {
                 Envelope::LoadsRequest { ticket } => {
                     let loads = self.agreement.loads().cloned().unwrap_or_default();
                     self.peers
-                        .send(Peer::Member(from), &Envelope::LoadsReply { ticket, loads });
+                        .send(Peer::Member(from), Envelope::LoadsReply { ticket, loads });
                 }
                 Envelope::LoadsReply { ticket, loads } => {
                     if let Some(answer) = self.tickets.loads.take(ticket, from) {
@@ -323,7 +321,7 @@ impl ControlDriver {
                 Envelope::HistoryRequest { ticket, since } => {
                     let samples = self.counted.history.since(since);
                     let reply = Envelope::HistoryReply { ticket, samples };
-                    self.peers.send(Peer::Member(from), &reply);
+                    self.peers.send(Peer::Member(from), reply);
                 }
                 Envelope::HistoryReply { ticket, samples } => {
                     if let Some(answer) = self.tickets.histories.take(ticket, from) {
@@ -510,7 +508,7 @@ impl ControlDriver {
                 let ticket = self.tickets.status.ask(now, coordinator, answer);
                 self.peers.send(
                     Peer::Member(coordinator),
-                    &Envelope::StatusRequest { ticket },
+                    Envelope::StatusRequest { ticket },
                 );
             }
             _ => {
@@ -526,10 +524,8 @@ impl ControlDriver {
         match status.coordinator {
             Some(coordinator) if coordinator != self.config.id && self.tickets.loads.has_room() => {
                 let ticket = self.tickets.loads.ask(now, coordinator, answer);
-                self.peers.send(
-                    Peer::Member(coordinator),
-                    &Envelope::LoadsRequest { ticket },
-                );
+                self.peers
+                    .send(Peer::Member(coordinator), Envelope::LoadsRequest { ticket });
             }
             _ => {
                 waking::answer(answer, self.agreement.loads().cloned().unwrap_or_default());
@@ -551,7 +547,7 @@ impl ControlDriver {
         }
         let ticket = self.tickets.histories.ask(clock::now(), member, answer);
         let question = Envelope::HistoryRequest { ticket, since };
-        self.peers.send(Peer::Member(member), &question);
+        self.peers.send(Peer::Member(member), question);
     }
 
     /// Answers requests that the coordinator did not answer in time with what this node knows. If
@@ -625,7 +621,7 @@ impl ControlDriver {
                     if let (Peer::Member(id), Message::Ping(_)) = (to, &message) {
                         self.pinged.insert(id, clock::now());
                     }
-                    self.peers.send(to, &Envelope::Agreement(message));
+                    self.peers.send(to, Envelope::Agreement(message));
                 }
                 Output::Scout(address) => self.peers.scout(address),
                 Output::View(view) => self.show(view),
@@ -810,7 +806,7 @@ impl ControlDriver {
             .find(|m| m.addresses.control == to && self.peers.is_linked(m.id))
         {
             self.peers
-                .send(Peer::Member(member.id), &Envelope::Gossip(bytes));
+                .send(Peer::Member(member.id), Envelope::Gossip(bytes));
         }
     }
 

@@ -9,9 +9,9 @@
 use super::key;
 use crate::error::ValueError;
 use bytes::Bytes;
-use doyen_engine::codec::{self, BYTES_MAX};
 use doyen_engine::{fenced, idle};
 use doyen_placement::MapLimits;
+use doyen_placement::codec::{self, BYTES_MAX};
 use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_reflection::{ContainerFormat, Format, FormatHolder, Registry, Tracer, TracerConfig};

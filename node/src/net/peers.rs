@@ -9,6 +9,9 @@
 //!   frame = length u32 (little endian), envelope        datagram = envelope
 //! ```
 //!
+//! In frames, the kinds and fields of an envelope have numbers. Over connections of version 15, and
+//! in datagrams, they have none.
+//!
 //! Nothing here waits. A message that cannot be sent now is dropped and counted, and the machines
 //! send it again.
 
@@ -16,15 +19,15 @@ use super::backoff::Backoff;
 use super::endpoint::{
     ADMISSION_TIMEOUT, Admission, Close, DialFailure, Endpoint, Purpose, UNTRUSTED,
 };
-use super::envelope::Envelope;
+use super::envelope::{Envelope, FRAME_BYTES_MAX};
 use super::hello::{self, Hello, Stay};
 use super::identity::{Evidence, Identity};
 use super::traffic::Traffic;
 use crate::address::AddressFamilies;
 use crate::hooks::Hooks;
-use bytes::{Bytes, BytesMut};
-use doyen_engine::codec;
+use bytes::BytesMut;
 use doyen_gossip::agreement::Peer;
+use doyen_placement::codec::CodecError;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{MemberId, VoteKey};
 use quinn::{Connection, RecvStream};
@@ -38,8 +41,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-/// The largest frame.
-pub const FRAME_BYTES_MAX: usize = 16 << 20;
 /// Limit of connections. Further ones are refused.
 pub const CONNECTIONS_MAX: usize = 1024;
 /// Limit of bytes that wait for one connection. Further ones are dropped.
@@ -57,7 +58,7 @@ const SCOUTS_MAX: usize = 16;
 const PASSING_TIMEOUT: Duration = Duration::from_secs(1);
 /// Limit of addresses that are being dialled, or were lately.
 const DIALS_MAX: usize = 512;
-/// Limit of frames that wait for one dial.
+/// Limit of messages that wait for one dial.
 const PENDING_MAX: usize = 32;
 const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
@@ -177,6 +178,8 @@ struct PeerLink {
     id: MemberId,
     /// Why it is trusted.
     evidence: Evidence,
+    /// The version of the connection.
+    version: u16,
     /// Its program is newer than this one.
     newer: bool,
     /// It was logged that it sends messages that this program does not know.
@@ -194,8 +197,8 @@ struct PeerDial {
     under_way: bool,
     not_before: Instant,
     backoff: Backoff,
-    /// The frame, and the process that it is meant for, if that matters.
-    pending: Vec<(Option<MemberId>, Bytes)>,
+    /// The message, and the process that it is meant for, if that matters.
+    pending: Vec<(Option<MemberId>, Envelope)>,
 }
 
 impl ControlPeers {
@@ -297,32 +300,19 @@ impl ControlPeers {
     }
 
     /// Sends a message, and dials first if needed. Never waits.
-    pub fn send(self: &Rc<Self>, to: Peer, envelope: &Envelope) {
-        let bytes = match codec::encode(envelope, FRAME_BYTES_MAX) {
-            Ok(bytes) => Bytes::from(bytes),
-            Err(e) => return tracing::error!("a message cannot be sent: {e}"),
+    pub fn send(self: &Rc<Self>, to: Peer, envelope: Envelope) {
+        if let Some(link) = self.link_to(to) {
+            return self.push(&link, &envelope);
+        }
+        let (address, meant_for) = match to {
+            Peer::Member(id) => (self.address_of(id), Some(id)),
+            Peer::Address(address) => (Some(address), None),
         };
-        self.traffic.sent(envelope, bytes.len());
-        let datagram = envelope.is_datagram();
-        match self.link_to(to) {
-            Some(link) => self.push(
-                &link,
-                bytes,
-                datagram,
-                matches!(envelope, Envelope::Gossip(_)),
-            ),
-            None => {
-                let (address, meant_for) = match to {
-                    Peer::Member(id) => (self.address_of(id), Some(id)),
-                    Peer::Address(address) => (Some(address), None),
-                };
-                // A ping that waits for a dial would be late.
-                let pending = (!datagram).then_some((meant_for, bytes));
-                match address {
-                    Some(address) => self.dial(address, pending),
-                    None => self.count_dropped(),
-                }
-            }
+        // A ping that waits for a dial would be late.
+        let pending = (!envelope.is_datagram()).then_some((meant_for, envelope));
+        match address {
+            Some(address) => self.dial(address, pending),
+            None => self.count_dropped(),
         }
     }
 
@@ -352,24 +342,28 @@ impl ControlPeers {
         }
     }
 
-    fn push(&self, link: &PeerLink, bytes: Bytes, datagram: bool, gossip: bool) {
-        if datagram
-            && link
-                .connection
-                .max_datagram_size()
-                .is_some_and(|most| bytes.len() <= most)
+    fn push(&self, link: &PeerLink, envelope: &Envelope) {
+        if envelope.is_datagram()
+            && let Ok(bytes) = envelope.encode_datagram()
+            && let Some(most) = link.connection.max_datagram_size()
+            && bytes.len() <= most
         {
+            self.traffic.sent(envelope, bytes.len());
             // Fails only if the connection is closing. Then the datagram is lost, as datagrams may
             // be.
-            let _ = link.connection.send_datagram(bytes);
+            let _ = link.connection.send_datagram(bytes.into());
             return;
         }
+        let bytes = match envelope.encode(link.version) {
+            Ok(bytes) => bytes,
+            Err(e) => return tracing::error!("a message cannot be sent: {e}"),
+        };
+        self.traffic.sent(envelope, bytes.len());
         let mut outgoing = link.outgoing.borrow_mut();
         let queued = outgoing.len() + link.in_flight.get();
-        let limit = if gossip {
-            QUEUED_BYTES_BEFORE_GOSSIP
-        } else {
-            QUEUED_BYTES_MAX
+        let limit = match envelope {
+            Envelope::Gossip(_) => QUEUED_BYTES_BEFORE_GOSSIP,
+            _ => QUEUED_BYTES_MAX,
         };
         if queued + bytes.len() > limit {
             return self.count_dropped();
@@ -384,7 +378,7 @@ impl ControlPeers {
         self.traffic.dropped();
     }
 
-    fn dial(self: &Rc<Self>, address: SocketAddr, pending: Option<(Option<MemberId>, Bytes)>) {
+    fn dial(self: &Rc<Self>, address: SocketAddr, pending: Option<(Option<MemberId>, Envelope)>) {
         if self.own.borrow().contains(&address) {
             return;
         }
@@ -406,7 +400,7 @@ impl ControlPeers {
             return self.count_dropped();
         }
         match pending {
-            Some(frame) if dial.pending.len() < PENDING_MAX => dial.pending.push(frame),
+            Some(message) if dial.pending.len() < PENDING_MAX => dial.pending.push(message),
             Some(_) => self.count_dropped(),
             None => {}
         }
@@ -458,10 +452,10 @@ impl ControlPeers {
                 let id = theirs.id;
                 let link = self.attach(&theirs, evidence, connection, true);
                 self.found.borrow_mut().insert(address, link.clone());
-                for (meant_for, bytes) in pending {
+                for (meant_for, envelope) in pending {
                     // A message for a process is not for its successor at the address.
                     if meant_for.is_none_or(|meant_for| meant_for == id) {
-                        self.push(&link, bytes, false, false);
+                        self.push(&link, &envelope);
                     }
                 }
                 self.met(&theirs).await;
@@ -637,6 +631,7 @@ impl ControlPeers {
         let link = Rc::new(PeerLink {
             id,
             evidence,
+            version: theirs.versions.1.min(self.level_max),
             newer: theirs.versions.1 > LEVELS.1,
             told_unknown: Cell::new(false),
             dialled,
@@ -732,12 +727,11 @@ impl ControlPeers {
                 Ok(None) => return Ok(None),
                 Err(_) => return Err("a frame that does not end".into()),
             };
-            match codec::decode(&body, FRAME_BYTES_MAX) {
+            match Envelope::decode(&body, link.version) {
                 Ok(envelope) => return Ok(Some((envelope, budget))),
-                Err(e) if !link.newer || Envelope::knows(&body) => return Err(e.to_string()),
                 // A newer program sends nothing above the level of the cluster. If it does so by
                 // mistake, its other messages still count.
-                Err(e) => {
+                Err(e @ CodecError::UnknownKind(_)) if link.newer => {
                     self.count_dropped();
                     if !link.told_unknown.replace(true) {
                         tracing::warn!(
@@ -747,14 +741,15 @@ impl ControlPeers {
                         );
                     }
                 }
+                Err(e) => return Err(e.to_string()),
             }
         }
     }
 
     async fn read_datagrams(self: Rc<Self>, link: Rc<PeerLink>) {
         while let Ok(bytes) = link.connection.read_datagram().await {
-            match codec::decode::<Envelope>(&bytes, FRAME_BYTES_MAX) {
-                Ok(envelope) if envelope.is_datagram() => {
+            match Envelope::decode_datagram(&bytes) {
+                Ok(envelope) => {
                     link.heard.set(Instant::now());
                     let event = PeerEvent::Received {
                         from: link.id,
@@ -766,7 +761,7 @@ impl ControlPeers {
                     }
                 }
                 Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
-                Ok(_) | Err(_) => {
+                Err(_) => {
                     tracing::warn!(
                         peer = %link.id,
                         "malformed control datagram: its connection \

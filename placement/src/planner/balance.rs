@@ -10,20 +10,26 @@ use crate::id::{MemberId, PartitionRef};
 use crate::loads::Loads;
 use crate::scheduler::Schedulers;
 use crate::table::{Partition, Settings, Table};
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// A change of the settings for moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[cbor(flat)]
 pub enum BalanceChange {
     /// Nothing new is moved for balance.
-    Pause(Paused),
+    #[n(0)]
+    Pause(#[n(0)] Paused),
     /// Balancing goes on, also for partitions whose move was cancelled.
+    #[n(1)]
     Resume,
     /// The time of day at which balancing is allowed. `None`: at any time.
-    Window(Option<Window>),
+    #[n(2)]
+    Window(#[n(0)] Option<Window>),
     /// The rate of copying.
-    Rate(MoveRate),
+    #[n(3)]
+    Rate(#[n(0)] MoveRate),
 }
 
 /// Why a move is not cancelled.

@@ -6,39 +6,52 @@ use crate::id::{Epoch, MemberId, PartitionRef};
 use crate::mutant::{self, broken};
 use crate::scheduler::Scheduler;
 use crate::table::{MemberState, Partition, Reshape, Table};
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A change to a partition that its primary requests, by compare-and-swap on the epoch (rule 7).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct InSyncRequest {
     /// The partition.
+    #[n(0)]
     pub partition: PartitionRef,
     /// The primary's epoch. If the table has another one, the request is void.
+    #[n(1)]
     pub epoch: Epoch,
     /// The change.
+    #[n(2)]
     pub change: InSyncChange,
 }
 
 /// The changes that a primary may request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[cbor(flat)]
 pub enum InSyncChange {
     /// This copy does not acknowledge: drop it from the partition.
-    Remove(MemberId),
+    #[n(0)]
+    Remove(#[n(0)] MemberId),
     /// This learner has caught up and its checksum agrees: count it.
-    Admit(MemberId),
+    #[n(1)]
+    Admit(#[n(0)] MemberId),
     /// This learner failed: drop it, in a new epoch.
-    Abandon(MemberId),
+    #[n(2)]
+    Abandon(#[n(0)] MemberId),
     /// This learner has no room: drop it, in a new epoch. That is no failure.
-    NoRoom(MemberId),
+    #[n(3)]
+    NoRoom(#[n(0)] MemberId),
     /// The admission of this learner is withdrawn: a new epoch without it.
-    Withdraw(MemberId),
+    #[n(4)]
+    Withdraw(#[n(0)] MemberId),
     /// The partition has grown too large or too busy for one: split it there.
-    Split(Cut),
+    #[n(5)]
+    Split(#[n(0)] Cut),
     /// The partition takes no more writes, because it is to be split or merged, and all its copies
     /// are equal ([`WritesStopped`](super::WritesStopped)).
+    #[n(6)]
     WritesStopped {
         /// How far its clock is ahead of its primary's own.
+        #[n(0)]
         ahead_ms: i64,
     },
 }

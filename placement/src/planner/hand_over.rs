@@ -4,17 +4,23 @@ use super::edit::{change_partitions, may_receive, set_state, states};
 use super::health::{copies_wanted, holds_anything};
 use crate::id::{MemberId, PartitionRef};
 use crate::table::{MemberState, Partition, Table};
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// How quickly a leaver hands over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode,
+)]
+#[cbor(flat)]
 pub enum HandOverUrgency {
     /// It keeps its copies of partitions that would otherwise have too few copies, until others
     /// have been made.
+    #[n(0)]
     Repair,
     /// It drops every copy that another member has too. The next failure may lose partitions that
     /// are not repaired by then.
+    #[n(1)]
     AtOnce,
 }
 

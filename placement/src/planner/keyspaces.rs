@@ -16,6 +16,7 @@ use crate::table::{
     Table, WantedMap,
 };
 use crate::tags::Tags;
+use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -24,27 +25,37 @@ use std::sync::Arc;
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// The settings of a keyspace that a person wants.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct NewKeyspace {
     /// Its name.
+    #[n(0)]
     pub name: String,
     /// How a key finds its partition.
+    #[n(1)]
     pub mode: Mode,
     /// The partitions and their keys, as far as they are known before there are members.
+    #[n(2)]
     pub division: Division,
     /// Copies beside the primary.
+    #[n(3)]
     pub backups: u8,
     /// The number of copies, the primary included, with which writes are still acknowledged.
+    #[n(4)]
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone.
+    #[n(5)]
     pub on_loss: OnLoss,
     /// The expiry of keys that are written without one.
+    #[n(6)]
     pub default_ttl_ms: Option<u64>,
     /// The keys that are removed if memory is full.
+    #[n(7)]
     pub eviction: Eviction,
     /// Whether each partition keeps its keys in order. Partitions of ranges do so anyway.
+    #[n(8)]
     pub ordered: bool,
     /// Which members may hold and lead its partitions.
+    #[n(9)]
     pub rules: Vec<Rule>,
 }
 
@@ -84,22 +95,29 @@ impl NewKeyspace {
 }
 
 /// Changes of a keyspace. `None` leaves a setting as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Encode, Decode)]
 pub struct KeyspaceChange {
     /// Copies beside the primary.
+    #[n(0)]
     pub backups: Option<u8>,
     /// The number of copies, the primary included, with which writes are still acknowledged.
+    #[n(1)]
     pub min_in_sync: Option<u8>,
     /// What happens when every in-sync copy of a partition is gone.
+    #[n(2)]
     pub on_loss: Option<OnLoss>,
     /// The expiry of keys that are written without one. `Some(None)`: no expiry.
+    #[cbor(n(3), with = "crate::codec::bridge", default)]
     pub default_ttl_ms: Option<Option<u64>>,
     /// The keys that are removed if memory is full.
+    #[n(4)]
     pub eviction: Option<Eviction>,
     /// The rules for its members, in place of all present rules.
+    #[n(5)]
     pub rules: Option<Vec<Rule>>,
     /// The number of partitions of a fixed keyspace: the present one times a power of two.
     /// Partitions are halved for that.
+    #[n(6)]
     pub partitions: Option<u16>,
 }
 

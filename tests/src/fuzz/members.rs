@@ -1,20 +1,18 @@
 //! Three members in virtual time; one of them sends arbitrary messages.
 
-use doyen::net::envelope::Envelope;
-use doyen::net::peers::FRAME_BYTES_MAX;
-use doyen_engine::codec;
-use doyen_gossip::Time;
+use doyen::net::envelope::{Envelope, FRAME_BYTES_MAX};
 use doyen_gossip::agreement::{AdminRequest, Agreement, AgreementConfig, Input, Output, Peer};
 use doyen_gossip::hints::Hint;
-use doyen_gossip::wire::{LeaveStep, Message};
+use doyen_gossip::wire::{Descent, LeaveStep, Message};
+use doyen_gossip::{Signature, Time};
 use doyen_placement::level::LEVELS;
 use doyen_placement::loads::{MemberLoad, PartitionLoad, Report, Skew};
 use doyen_placement::planner::{
     self, HandOverUrgency, InSyncChange, InSyncRequest, KeyspaceChange,
 };
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId, PartitionRef, Place,
-    Rule, Schedulers, Table, TableName,
+    BranchId, Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId,
+    PartitionRef, Place, Rule, Schedulers, Table, TableName,
 };
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -101,6 +99,9 @@ fn of_operators(base: TableName, at: PartitionRef) -> Vec<AdminRequest> {
             goals: vec![(at, vec![id(1), id(0)])],
         },
         AdminRequest::Schedule(Schedulers::MANUAL),
+        AdminRequest::KeepHalf(BranchId(7)),
+        AdminRequest::Forget { name: "n2".into() },
+        AdminRequest::TellOfKeys { events: 9 },
     ]
 }
 
@@ -187,6 +188,14 @@ impl Members {
             why: "no".into(),
             for_now: false,
         });
+        said.push(Message::Descent(Box::new(Descent {
+            cluster,
+            member: id(2),
+            committed: table.name(),
+            led: true,
+            branches: vec![(BranchId(7), table.name(), 1)],
+            signature: Signature::new([[1; 32], [2; 32]]),
+        })));
         for step in [
             LeaveStep::HandOver(HandOverUrgency::Repair),
             LeaveStep::HandOver(HandOverUrgency::AtOnce),
@@ -243,9 +252,7 @@ impl Members {
             let (frame, rest) = rest.split_at(length);
             stream = rest;
             for place in 0..MEMBERS - 1 {
-                let Ok(Envelope::Agreement(message)) =
-                    codec::decode::<Envelope>(frame, FRAME_BYTES_MAX)
-                else {
+                let Ok(Envelope::Agreement(message)) = Envelope::decode(frame, LEVELS.1) else {
                     return;
                 };
                 self.input(
@@ -390,9 +397,10 @@ impl Members {
     }
 }
 
-/// A message as the content of a frame or of a datagram.
+/// A message as the content of a frame.
 pub(super) fn encoded(message: Message) -> Vec<u8> {
-    codec::encode(&Envelope::Agreement(message), FRAME_BYTES_MAX).expect("it fits")
+    let envelope = Envelope::Agreement(message);
+    envelope.encode(LEVELS.1).expect("it fits")
 }
 
 /// The same as it travels on a control stream.

@@ -6,15 +6,14 @@ use super::{Target, pair};
 use bytes::{Bytes, BytesMut};
 use doyen::config::{Defaults, Options};
 use doyen::net::endpoint::Purpose;
-use doyen::net::envelope::Envelope;
+use doyen::net::envelope::{Envelope, FRAME_BYTES_MAX};
 use doyen::net::hello::Hello;
 use doyen::net::identity::secret::{Line, SecretRole, Secrets};
-use doyen::net::peers::FRAME_BYTES_MAX;
 use doyen::net::relay::Carried;
 use doyen::resp::command;
 use doyen::resp::frame::Parser;
 use doyen::{http, net, resp};
-use doyen_engine::codec;
+use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{
     self, Absence, HandOverUrgency, InSyncChange, InSyncRequest, MoveLimits,
@@ -60,7 +59,11 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "envelopes",
-        seeds: || of("envelopes"),
+        seeds: || {
+            let versions = (LEVELS.0..=LEVELS.1).rev();
+            let samples = versions.flat_map(|version| stored(version, "envelopes"));
+            samples.map(|(_, bytes)| bytes).collect()
+        },
         run: envelope,
         allocates: decoded_lists,
         rounds: 5_000,
@@ -203,13 +206,16 @@ fn secret_file(bytes: &[u8]) {
 // ---- control
 
 fn envelope(bytes: &[u8]) {
-    if let Ok(envelope) = codec::decode::<Envelope>(bytes, FRAME_BYTES_MAX) {
-        let again =
-            codec::encode(&envelope, codec::BYTES_MAX).expect("what was decoded can be said");
-        assert!(
-            codec::decode::<Envelope>(&again, codec::BYTES_MAX).is_ok(),
-            "and is understood"
-        );
+    for version in LEVELS.0..=LEVELS.1 {
+        if let Ok(envelope) = Envelope::decode(bytes, version) {
+            let again = envelope
+                .encode(version)
+                .expect("what was decoded can be said");
+            assert!(
+                Envelope::decode(&again, version).is_ok(),
+                "and is understood"
+            );
+        }
     }
 }
 
@@ -219,7 +225,7 @@ fn messages() -> Vec<Vec<u8>> {
     let said = Members::messages().into_iter().map(encoded);
     // One message of each kind and length: most messages are pings.
     said.chain(of("envelopes"))
-        .filter(|bytes| seen.insert((bytes.get(1).copied(), bytes.len())))
+        .filter(|bytes| seen.insert((bytes.get(3..5).map(<[u8]>::to_vec), bytes.len())))
         .map(framed)
         .collect()
 }

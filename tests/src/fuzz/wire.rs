@@ -14,13 +14,14 @@ use doyen::net::endpoint::Purpose;
 use doyen::net::envelope::Envelope;
 use doyen::net::hello::Hello;
 use doyen::net::identity::Proof;
-use doyen_engine::{codec, fuzz};
+use doyen_engine::fuzz;
 use doyen_gossip::Signature;
 use doyen_gossip::agreement::AdminRequest;
 use doyen_gossip::wire::Message;
 use doyen_placement::access::{
     AccessChange, TokenChange, TokenGrant, TokenRole, UserChange, WeightChange,
 };
+use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, HandOverUrgency, NewKeyspace};
 use doyen_placement::{
@@ -41,6 +42,9 @@ pub type Sample = (String, Vec<u8>);
 /// a text.
 type Begun = fn(&[u8]) -> Option<(String, Vec<u8>, String)>;
 
+/// Decodes a sample of a version, and encodes it for another or the same one.
+type Again = fn(&[u8], u16, u16) -> Result<Vec<u8>, String>;
+
 /// One layer of the wire.
 #[derive(Debug, Clone, Copy)]
 pub struct Section {
@@ -50,8 +54,8 @@ pub struct Section {
     made: fn() -> Vec<Sample>,
     /// How further samples are found, and the place of the byte that tells their kind.
     found: Option<(Begun, usize)>,
-    /// Decodes a sample of any version, and encodes it again.
-    pub again: fn(&[u8]) -> Result<Vec<u8>, String>,
+    /// Reads a sample and writes it again.
+    pub again: Again,
     /// The kinds that these samples lack.
     kinds_lacking: fn(&[Sample]) -> Vec<String>,
 }
@@ -62,7 +66,7 @@ pub const SECTIONS: &[Section] = &[
         name: "frames",
         made: Vec::new,
         found: Some((fuzz::begun, 4)),
-        again: fuzz::again,
+        again: |bytes, _, _| fuzz::again(bytes),
         kinds_lacking: |samples| {
             let is_there = |kind| samples.iter().any(|(_, bytes)| bytes[4] == kind);
             let kinds = fuzz::kinds().into_iter();
@@ -76,21 +80,23 @@ pub const SECTIONS: &[Section] = &[
         name: "chunks",
         made: || vec![("nothing".to_owned(), Vec::new())],
         found: Some((fuzz::chunk_begun, 0)),
-        again: fuzz::chunk_again,
+        again: |bytes, _, _| fuzz::chunk_again(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
         name: "envelopes",
-        // Messages with tables are too long to be found.
         made: || {
             let said = Members::messages().into_iter().map(encoded);
             let named = said.filter_map(|bytes| envelope_begun(&bytes));
-            let tables =
-                named.filter(|(name, ..)| ["Found", "Propose", "Committed"].contains(&&**name));
-            tables.map(|(name, bytes, _)| (name, bytes)).collect()
+            named.map(|(name, bytes, _)| (name, bytes)).collect()
         },
-        found: Some((envelope_begun, 1)),
-        again: again::<Envelope>,
+        // Behind an array, the kind of the envelope, another array, and a byte that says that the
+        // kind of the message is 24 or more.
+        found: Some((envelope_begun, 4)),
+        again: |bytes, from, to| {
+            let envelope = Envelope::decode(bytes, from).map_err(|e| e.to_string())?;
+            envelope.encode(to).map_err(|e| e.to_string())
+        },
         kinds_lacking: |samples| {
             let is_there = |name: &String| {
                 let of_kind = format!("{name}/");
@@ -113,14 +119,14 @@ pub const SECTIONS: &[Section] = &[
         name: "tables",
         made: || named(tables(), |table| encode(&table)),
         found: None,
-        again: again::<Table>,
+        again: |bytes, _, _| again::<Table>(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
         name: "deltas",
         made: || named(deltas(), |delta| encode(&delta)),
         found: None,
-        again: again::<TableDelta>,
+        again: |bytes, _, _| again::<TableDelta>(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
@@ -135,14 +141,14 @@ pub const SECTIONS: &[Section] = &[
             whole.chain(news).collect()
         },
         found: None,
-        again: fuzz::for_clients_again,
+        again: |bytes, _, _| fuzz::for_clients_again(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
         name: "hello",
         made: hellos,
         found: None,
-        again: |bytes| Hello::decode(bytes).map(|hello| hello.encode()),
+        again: |bytes, _, _| Hello::decode(bytes).map(|hello| hello.encode()),
         kinds_lacking: |_| Vec::new(),
     },
 ];
@@ -167,8 +173,18 @@ impl Section {
     /// The stored samples of the newest version as far as they still hold, with what they lack.
     #[must_use]
     pub fn completed(&self, mut samples: Vec<Sample>) -> Vec<Sample> {
-        samples.retain(|(_, bytes)| (self.again)(bytes).as_ref() == Ok(bytes));
-        for (name, bytes) in (self.made)() {
+        let again = |bytes: &[u8], from| (self.again)(bytes, from, LEVELS.1).ok();
+        samples.retain(|(_, bytes)| again(bytes, LEVELS.1).as_ref() == Some(bytes));
+        // The version before had most kinds.
+        let former = self
+            .stored(LEVELS.0)
+            .into_iter()
+            .filter_map(|(name, bytes)| {
+                let bytes = again(&bytes, LEVELS.0)?;
+                let begun = self.found.and_then(|(begun, _)| begun(&bytes));
+                Some((begun.map_or(name, |(name, ..)| name), bytes))
+            });
+        for (name, bytes) in (self.made)().into_iter().chain(former) {
             if samples.iter().all(|(known, _)| *known != name) {
                 samples.push((name, bytes));
             }
@@ -306,9 +322,9 @@ fn variant(value: &impl std::fmt::Debug) -> String {
 
 /// The envelope with which these bytes begin.
 fn envelope_begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
-    let whole = match codec::decode::<Envelope>(bytes, codec::BYTES_MAX) {
+    let whole = match Envelope::decode(bytes, LEVELS.1) {
         Err(codec::CodecError::Trailing(more)) => {
-            codec::decode(&bytes[..bytes.len() - more], codec::BYTES_MAX)
+            Envelope::decode(&bytes[..bytes.len() - more], LEVELS.1)
         }
         whole => whole,
     };
@@ -320,7 +336,8 @@ fn envelope_begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
         Envelope::Agreement(message) => variant(message),
         other => variant(other),
     };
-    Some((name, encode(&envelope), format!("{envelope:?}")))
+    let bytes = envelope.encode(LEVELS.1).ok()?;
+    Some((name, bytes, format!("{envelope:?}")))
 }
 
 // ---- tables
@@ -538,7 +555,10 @@ mod tests {
         assert!(section.lacking(&found).len() < lacking);
         let again = found.iter().find(|(name, _)| name == "Want");
         let (_, bytes) = again.expect("it is found");
-        assert_eq!((section.again)(bytes).as_ref(), Ok(bytes));
+        assert_eq!(
+            (section.again)(bytes, LEVELS.1, LEVELS.1).as_ref(),
+            Ok(bytes)
+        );
     }
 
     #[test]

@@ -60,8 +60,7 @@ pub(super) fn two_candidates_of_one_term_are_not_both_elected() -> Result<(), St
                 Message::PreVote(_)
                 | Message::PreVoteAnswer(_)
                 | Message::Vote(_)
-                | Message::VoteAnswer(_)
-                | Message::SignedVote(..)
+                | Message::VoteAnswer(..)
                     if course.point() < CHOSEN_MAX =>
                 {
                     stands = true;
@@ -152,7 +151,7 @@ pub(super) fn a_member_that_asks_for_votes_replaces_no_coordinator() -> Result<(
     let voted = Rc::new(Cell::new(false));
     let seen = voted.clone();
     m.post(move |letter| {
-        if let Message::VoteAnswer(answer) | Message::SignedVote(answer, _) = &letter.message {
+        if let Message::VoteAnswer(answer, _) = &letter.message {
             seen.set(seen.get() || answer.granted);
         }
         Fate::Arrives
@@ -226,7 +225,7 @@ pub(super) fn a_late_proposal_of_a_former_term_is_refused() -> Result<(), String
                     stands.set(true);
                     Fate::Arrives
                 }
-                Message::VoteAnswer(answer) | Message::SignedVote(answer, _) => {
+                Message::VoteAnswer(answer, _) => {
                     voted.set(voted.get() || answer.granted);
                     Fate::Arrives
                 }

@@ -74,7 +74,7 @@ impl World {
             Message::Vote(ballot) => {
                 self.tell_once(|w| format!("{} stands in term {}", w.name(p), ballot.term))
             }
-            Message::VoteAnswer(answer) | Message::SignedVote(answer, _) if answer.granted => {
+            Message::VoteAnswer(answer, _) if answer.granted => {
                 let Peer::Member(candidate) = to else { return };
                 self.tell_once(|w| {
                     format!(

@@ -1,6 +1,7 @@
 //! The bytes of each wire version, as they were when that version was made: later states of the
 //! program read them, and write the same bytes on connections of that version.
 
+use doyen::net::envelope::Envelope;
 use doyen_placement::level::LEVELS;
 use doyen_tests::fuzz::wire::SECTIONS;
 
@@ -38,7 +39,7 @@ fn every_version_that_is_spoken_is_read_and_written_as_it_always_was() {
                 section.name
             );
             for (name, bytes) in samples {
-                let again = (section.again)(&bytes)
+                let again = (section.again)(&bytes, version, version)
                     .unwrap_or_else(|why| panic!("v{version} {} {name}: {why}", section.name));
                 assert!(
                     again == bytes,
@@ -46,6 +47,70 @@ fn every_version_that_is_spoken_is_read_and_written_as_it_always_was() {
                     section.name
                 );
             }
+        }
+    }
+}
+
+/// The stored messages between control threads, of every version that is spoken.
+fn control_messages() -> Vec<(String, Envelope)> {
+    let section = SECTIONS.iter().find(|section| section.name == "envelopes");
+    let section = section.expect("a section");
+    let read = |version| {
+        section
+            .stored(version)
+            .into_iter()
+            .map(move |(name, bytes)| {
+                let envelope = Envelope::decode(&bytes, version).expect("it is read");
+                (name, envelope)
+            })
+    };
+    (LEVELS.0..=LEVELS.1).flat_map(read).collect()
+}
+
+fn encoded(envelope: &Envelope, version: u16) -> Vec<u8> {
+    envelope.encode(version).expect("it is small")
+}
+
+#[test]
+fn a_control_message_means_the_same_in_both_versions() {
+    for (name, envelope) in control_messages() {
+        for version in LEVELS.0..=LEVELS.1 {
+            let again = Envelope::decode(&encoded(&envelope, version), version);
+            let again = again.unwrap_or_else(|why| panic!("{name} in version {version}: {why}"));
+            assert_eq!(format!("{again:?}"), format!("{envelope:?}"));
+        }
+    }
+}
+
+#[test]
+fn fields_of_later_versions_do_not_change_a_control_message() {
+    // Two that are missing, and an array with a map.
+    let later = [
+        0xf6, 0xf6, 0x82, 1, 0xa1, 0x65, b'l', b'a', b't', b'e', b'r', 2,
+    ];
+    for (name, envelope) in control_messages() {
+        let mut bytes = encoded(&envelope, LEVELS.1);
+        // A message for agreement ends with its envelope, behind the head and the kind of that.
+        let head = match envelope {
+            Envelope::Agreement(_) => 2,
+            _ => 0,
+        };
+        assert!(matches!(bytes[head], 0x80..0x94), "{name} is a short array");
+        bytes[head] += 3;
+        bytes.extend(later);
+        let again = Envelope::decode(&bytes, LEVELS.1);
+        let again = again.unwrap_or_else(|why| panic!("{name}: {why}"));
+        assert_eq!(format!("{again:?}"), format!("{envelope:?}"));
+    }
+}
+
+#[test]
+fn a_control_message_that_is_cut_is_none() {
+    for (name, envelope) in control_messages() {
+        let bytes = encoded(&envelope, LEVELS.1);
+        for end in 0..bytes.len() {
+            let cut = Envelope::decode(&bytes[..end], LEVELS.1);
+            assert!(cut.is_err(), "{name} with {end} bytes: {cut:?}");
         }
     }
 }

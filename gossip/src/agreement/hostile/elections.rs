@@ -342,13 +342,13 @@ fn a_voter_that_hears_a_coordinator_votes_for_no_other() {
         let accepted = TableName { term, ..name };
         Ballot { term, accepted }
     };
-    let refused = |answers: &[Message]| matches!(answers, [Message::VoteAnswer(answer), ..] if !answer.granted);
+    let refused = |answers: &[Message]| matches!(answers, [Message::VoteAnswer(answer, None), ..] if !answer.granted);
     let asked = ballot(&net, 5);
     let answers = net.ask(voter, broken, Message::Vote(asked));
     assert!(refused(&answers), "{answers:?}");
     // The control: the coordinator itself stands again, above the term that it was told.
     let answers = net.ask(voter, leader, Message::Vote(asked));
-    let [Message::SignedVote(answer, signature)] = answers[..] else {
+    let [Message::VoteAnswer(answer, Some(signature))] = answers[..] else {
         panic!("{answers:?}");
     };
     let (voted, candidate) = (net.at(voter).unwrap(), net.at(leader).unwrap());

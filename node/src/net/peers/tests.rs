@@ -44,7 +44,7 @@ impl Node {
     }
 
     fn ask(&self, to: Peer, ticket: u64) {
-        self.peers.send(to, &Envelope::StatusRequest { ticket });
+        self.peers.send(to, Envelope::StatusRequest { ticket });
     }
 
     /// Why the peer that it asked refuses it, which comes next.
@@ -447,7 +447,7 @@ fn gossip_that_fits_no_datagram_goes_on_the_stream() {
         b.ticket().await;
         for size in [10, 30_000] {
             a.peers
-                .send(Peer::Member(b.id), &Envelope::Gossip(vec![7; size]));
+                .send(Peer::Member(b.id), Envelope::Gossip(vec![7; size]));
             match b.next().await {
                 PeerEvent::Received {
                     envelope: Envelope::Gossip(bytes),
@@ -510,6 +510,26 @@ fn the_level_of_a_process_is_reported_before_its_messages() {
     });
 }
 
+#[test]
+fn a_process_of_the_version_before_reads_and_writes_frames_without_numbers() {
+    run(async {
+        let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
+        let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
+        let older = a.peers.hello(a.id).up_to(LEVELS.0);
+        hello::greet(&connection, &a.peers.identity, &older)
+            .await
+            .unwrap();
+        let mut stream = connection.open_uni().await.unwrap();
+        stream.write_all(&[2, 0, 0, 0, 1, 7]).await.unwrap();
+        assert_eq!(b.ticket().await, (a.id, 7));
+        b.ask(Peer::Member(a.id), 9);
+        let mut answer = [0; 6];
+        let mut stream = connection.accept_uni().await.unwrap();
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, [2, 0, 0, 0, 1, 9]);
+    });
+}
+
 /// The connection would be closed and made again for ever.
 #[test]
 fn unknown_messages_of_a_newer_program_are_dropped_alone() {
@@ -520,9 +540,16 @@ fn unknown_messages_of_a_newer_program_are_dropped_alone() {
         hello::greet(&connection, &a.peers.identity, &newer)
             .await
             .unwrap();
-        let known = codec::encode(&Envelope::StatusRequest { ticket: 7 }, 100).unwrap();
+        let known = Envelope::StatusRequest { ticket: 7 }
+            .encode(LEVELS.1)
+            .unwrap();
         let mut stream = connection.open_uni().await.unwrap();
-        for body in [&[200, 1, 2][..], &[0, 99], &known] {
+        // Of an unknown kind of envelope, and of an unknown kind of message for agreement.
+        for body in [
+            &[0x82, 0x18, 200, 1][..],
+            &[0x82, 0, 0x81, 0x18, 99],
+            &known,
+        ] {
             let length = u32::try_from(body.len()).unwrap();
             stream.write_all(&length.to_le_bytes()).await.unwrap();
             stream.write_all(body).await.unwrap();
