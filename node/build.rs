@@ -1,22 +1,23 @@
 //! Compresses the files of the console, so that the program carries and sends them so.
 
-use std::path::Path;
-use std::{env, fs, io};
+/// The files, from the folder of the crate.
+const PAGE: &str = "src/http/console/page";
 
-fn main() -> io::Result<()> {
-    let page = Path::new("src/http/console/page");
-    println!("cargo::rerun-if-changed={}", page.display());
+fn main() -> std::io::Result<()> {
+    println!("cargo::rerun-if-changed={PAGE}");
     #[cfg(feature = "console")]
-    compress(page)?;
+    compress()?;
     Ok(())
 }
 
 #[cfg(feature = "console")]
-fn compress(page: &Path) -> io::Result<()> {
+fn compress() -> std::io::Result<()> {
     use std::io::Write;
+    use std::path::Path;
+    use std::{env, fs};
     let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("console");
     fs::create_dir_all(&out)?;
-    for file in fs::read_dir(page)? {
+    for file in fs::read_dir(PAGE)? {
         let path = file?.path();
         let name = path.file_name().expect("a file").to_string_lossy();
         let level = flate2::Compression::best();

@@ -117,6 +117,10 @@ mod hex;
     not(feature = "console"),
     allow(dead_code, reason = "only the console takes samples")
 )]
+#[allow(
+    unreachable_pub,
+    reason = "the envelopes of our own tests have the rest"
+)]
 mod history;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -5,7 +5,7 @@
 //!
 //! | form | by | a field or a kind is known by |
 //! |---|---|---|
-//! | [`encode`] | bincode, over serde | its place: nothing can be added |
+//! | [`encode()`] | bincode, over serde | its place: nothing can be added |
 //! | [`encode_numbered`] | CBOR, over minicbor | its number: unknown fields are skipped |
 //!
 //! A value within a numbered one whose layout has rules of its own, such as a table, is a run of
@@ -59,7 +59,7 @@ pub fn encode<T: Serialize + ?Sized>(value: &T, limit: usize) -> Result<Vec<u8>,
 /// Encodes a value whose kinds and fields have numbers.
 ///
 /// # Errors
-/// As for [`encode`].
+/// As for [`encode()`].
 pub fn encode_numbered<T: Encode<()>>(value: &T, limit: usize) -> Result<Vec<u8>, CodecError> {
     let bytes = minicbor::to_vec(value).map_err(|e| CodecError::Invalid(e.to_string()))?;
     fits(bytes.len(), limit).map(|()| bytes)
@@ -99,7 +99,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<T, Code
 /// skipped. A field that is missing gets its default, if it has one.
 ///
 /// # Errors
-/// As for [`decode`], and if the value or a part of it is of an unknown kind.
+/// As for [`decode()`], and if the value or a part of it is of an unknown kind.
 pub fn decode_numbered<T>(bytes: &[u8], limit: usize) -> Result<T, CodecError>
 where
     T: for<'b> Decode<'b, ()>,
@@ -121,7 +121,7 @@ fn whole<T>(value: T, left: usize) -> Result<T, CodecError> {
     }
 }
 
-/// Lays out a part of a numbered value as a run of bytes, in the form of [`encode`]:
+/// Lays out a part of a numbered value as a run of bytes, in the form of [`encode()`]:
 /// `#[cbor(with = "doyen_placement::codec::bridge")]`.
 pub mod bridge {
     use super::*;
@@ -129,7 +129,7 @@ pub mod bridge {
     /// Appends the value.
     ///
     /// # Errors
-    /// As for [`encode`](super::encode).
+    /// As for [`encode()`](super::encode()).
     pub fn encode<C, T: Serialize, W: Write>(
         value: &T,
         to: &mut Encoder<W>,
@@ -142,7 +142,7 @@ pub mod bridge {
     /// Reads the value.
     ///
     /// # Errors
-    /// As for [`decode`](super::decode).
+    /// As for [`decode()`](super::decode()).
     pub fn decode<C, T: DeserializeOwned>(
         from: &mut Decoder<'_>,
         _: &mut C,

@@ -33,6 +33,7 @@ const NAMED_MAX: usize = 8;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Event {
     /// A member was admitted.
     Joined {

@@ -145,6 +145,7 @@ impl From<InvalidField> for ConfigError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "flags", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum KeyspaceMode {
     /// By a hash, among a fixed number of partitions, as in Redis Cluster
     Fixed,

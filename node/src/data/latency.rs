@@ -1,7 +1,7 @@
 //! How long commands and operations take: counted in classes, by family.
 //!
 //! No clock is read for each of them. The time of the pass in which one came is noted with it, and
-//! the clock is read once in a pass for all that leave ([`LatencyMeter`]).
+//! the clock is read once in a pass for all that leave (`LatencyMeter`).
 
 use crate::clock;
 use doyen_engine::op::Work;

@@ -77,6 +77,7 @@ impl fmt::Display for Codec {
 ///
 /// Example: [`OpenMap`](crate::OpenMap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Undecodable {
     /// The operation fails and changes nothing.
     #[default]

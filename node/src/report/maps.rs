@@ -48,6 +48,7 @@ pub struct MapSizeReport {
 /// Example: [`MapSizeReport`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum MapKind {
     /// A map of programs.
     Map,

@@ -150,6 +150,7 @@ pub struct PartitionReport {
 /// Example: [`TableReport`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum KeysReport {
     /// Fixed: the first and the last of its slots.
     Slots([u16; 2]),

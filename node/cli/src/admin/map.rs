@@ -188,10 +188,11 @@ impl DropMap {
 
 fn listed(maps: &[MapSizeReport]) -> String {
     let named = |map: &MapSizeReport| match map.kind {
-        MapKind::Map => map.name.escape_debug().to_string(),
         MapKind::Database => format!("(database {})", map.name),
         MapKind::Scripts => "(loaded scripts)".into(),
         MapKind::Dropped => format!("(dropped map {}, being cleared)", map.name),
+        // A map of programs, or a kind of a later node.
+        _ => map.name.escape_debug().to_string(),
     };
     let shown: [Column<'_, MapSizeReport>; 7] = [
         ("", &|_| String::new()),
