@@ -54,7 +54,7 @@ pub struct Sample {
     pub clients: u64,
 }
 
-/// Samples that follow each other, the last of which is the newest.
+/// Samples that follow each other, the newest one last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 pub struct Samples {
     /// The number of the sample after the last one: how many samples the process has taken.
@@ -67,7 +67,7 @@ pub struct Samples {
 
 /// The last hour of a node.
 #[derive(Debug, Default)]
-pub struct History(Mutex<HistoryRing>);
+pub struct NodeHistory(Mutex<HistoryRing>);
 
 #[derive(Debug, Default)]
 struct HistoryRing {
@@ -75,7 +75,7 @@ struct HistoryRing {
     kept: VecDeque<Sample>,
 }
 
-impl History {
+impl NodeHistory {
     /// Keeps a sample, and forgets the one of an hour ago.
     pub fn push(&self, sample: Sample) {
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_hour_is_kept_and_asked_for_from_any_number() {
-        let history = History::default();
+        let history = NodeHistory::default();
         assert_eq!(history.since(0), Samples::default());
         let all = SAMPLES as u64 + 10;
         for n in 0..all {

@@ -30,8 +30,6 @@ use crate::data::DataHandle;
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::net::identity::ports::Ports;
-#[cfg(feature = "console")]
-use doyen_placement::MemberId;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,9 +74,6 @@ pub(crate) struct ServerOptions {
     pub(crate) data: DataHandle,
     /// The node's metrics.
     pub(crate) metrics: Arc<Metrics>,
-    /// This process.
-    #[cfg(feature = "console")]
-    pub(crate) me: MemberId,
     /// The node's credentials.
     pub(crate) identity: Arc<Identity>,
     /// The tokens that it takes.
@@ -102,8 +97,6 @@ struct HttpState {
     hosts: Vec<String>,
     metrics: Arc<Metrics>,
     leaving: AtomicBool,
-    #[cfg(feature = "console")]
-    me: MemberId,
     #[cfg(feature = "console")]
     feed: console::ConsoleFeed,
     /// Whether the node stops. Endless answers (streams of events) end then.
@@ -157,8 +150,6 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         hosts: options.hosts,
         metrics: options.metrics,
         leaving: AtomicBool::new(false),
-        #[cfg(feature = "console")]
-        me: options.me,
         #[cfg(feature = "console")]
         feed: console::ConsoleFeed::new(),
         stopped: stopped.clone(),

@@ -113,14 +113,15 @@ mod events;
 pub mod facade;
 mod files;
 mod hex;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 #[cfg_attr(
     not(feature = "console"),
     allow(dead_code, reason = "only the console takes samples")
 )]
-#[allow(
-    unreachable_pub,
-    reason = "the envelopes of our own tests have the rest"
-)]
+pub mod history;
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unreachable_pub, reason = "only the console takes samples")]
 mod history;
 #[cfg(feature = "internals")]
 #[doc(hidden)]

@@ -24,12 +24,12 @@ const LOOK: Duration = Duration::from_millis(200);
                   run`; each further one has 10 more for other nodes, and 1000 more for clients."
 )]
 pub(super) struct Dev {
-    /// Nodes, 1 to 9
+    /// Nodes, 1 to 8
     #[arg(
         long,
         default_value_t = 3,
         value_name = "N",
-        value_parser = clap::value_parser!(u8).range(1..=9)
+        value_parser = clap::value_parser!(u8).range(1..=8)
     )]
     nodes: u8,
     /// Memory for the data of each node
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn no_two_ports_are_the_same_and_the_first_node_has_the_usual_ones() {
-        let ports = (0..9).flat_map(|node| DevPorts::of(node, 0).all());
+        let ports = (0..8).flat_map(|node| DevPorts::of(node, 0).all());
         let ports: BTreeSet<u16> = ports.map(|(_, port)| port).collect();
-        assert_eq!(ports.len(), 45);
+        assert_eq!(ports.len(), 40);
         assert_eq!(DevPorts::of(0, 0).http, 7480);
     }
 

@@ -1,7 +1,7 @@
 //! Counters of the control thread for metrics: traffic, the time that tables take, lapses of the
 //! lease, and events.
 
-use crate::history::History;
+use crate::history::NodeHistory;
 use crate::net::traffic::Traffic;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{Event, Stage};
@@ -30,7 +30,7 @@ pub struct Counted {
     /// What the control network carries.
     pub traffic: Arc<Traffic>,
     /// The last hour of this node.
-    pub history: History,
+    pub history: NodeHistory,
     lapses: AtomicU64,
     lapsed_us: AtomicU64,
     /// Seconds from proposal to commit. Two threads use the lock, and hold it only for a push or a

@@ -540,8 +540,6 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
             control: control.clone(),
             data: data.clone(),
             metrics: metrics.clone(),
-            #[cfg(feature = "console")]
-            me,
             identity: identity.clone(),
             credentials: Credentials::new(
                 identity.clone(),

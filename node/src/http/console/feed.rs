@@ -231,6 +231,8 @@ struct Looks {
     count: u64,
     /// The table that is shown.
     table: Option<Arc<Table>>,
+    /// How many samples this node had taken.
+    sampled: Option<u64>,
     /// How many samples each member had taken, and the last one.
     samples: BTreeMap<MemberId, (u64, Sample)>,
 }
@@ -278,14 +280,11 @@ impl Looks {
     /// Asks all members for their new samples, once the own node has one.
     async fn sample(&mut self, state: &HttpState, table: &Table) {
         let own = state.control.counted().history.since(u64::MAX).next;
-        let is_first = self.samples.is_empty();
-        if self
-            .samples
-            .get(&state.me)
-            .is_some_and(|(next, _)| *next == own)
-        {
+        let before = self.sampled.replace(own);
+        if before == Some(own) {
             return;
         }
+        let is_first = before.is_none();
         let mut hour = VecDeque::new();
         let known = std::mem::take(&mut self.samples);
         // One after the other, so that the hours of many members are not held at once.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// Counters at one moment.
-struct Counters {
+/// CountersNow at one moment.
+struct CountersNow {
     at: Instant,
     data: DataStats,
     peer_bytes: u64,
 }
 
-impl Counters {
+impl CountersNow {
     async fn look(state: &HttpState) -> Self {
         let data = state.data.stats().await;
         Self {
@@ -60,14 +60,14 @@ pub(in super::super) async fn sample(state: Arc<HttpState>) {
     let mut ticks = tokio::time::interval(INTERVAL);
     // After a pause there is one sample of all of it.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut before = Counters::look(&state).await;
+    let mut before = CountersNow::look(&state).await;
     ticks.tick().await;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = super::super::wait(&mut stopped) => return,
         }
-        let now = Counters::look(&state).await;
+        let now = CountersNow::look(&state).await;
         state.control.counted().history.push(now.since(&before));
         before = now;
     }
