@@ -22,21 +22,21 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use doyen_engine::command::{Arguments, COMMANDS, ErrorText, Reply, Request};
+//! use doyen_engine::command::{Arguments, COMMANDS, CommandReply, ErrorText, ParsedRequest};
 //! use doyen_engine::op::{Action, Outcome};
 //!
-//! fn ask(words: &[Bytes]) -> Result<Request, ErrorText> {
+//! fn ask(words: &[Bytes]) -> Result<ParsedRequest, ErrorText> {
 //!     let args: &dyn Arguments = &words;
 //!     COMMANDS.find(args)?.request(args, 1_800_000_000_000)
 //! }
 //!
-//! let Ok(Request::One { key, action, shape }) = ask(&["setnx".into(), "k".into(), "v".into()])
-//! else {
+//! let asked = ask(&["setnx".into(), "k".into(), "v".into()]);
+//! let Ok(ParsedRequest::One { key, action, shape }) = asked else {
 //!     panic!("it is about one key");
 //! };
 //! assert_eq!(key, "k");
 //! assert!(matches!(action, Action::Set { .. }));
-//! assert_eq!(shape.reply(Outcome::Ok), Reply::Int(1));
+//! assert_eq!(shape.reply(Outcome::Ok), CommandReply::Int(1));
 //!
 //! let why = ask(&["get".into()]).expect_err("a key is missing");
 //! assert_eq!(why.0, "ERR wrong number of arguments for 'get' command");

@@ -6,12 +6,12 @@
 //!
 //! ```
 //! use bytes::Bytes;
-//! use doyen_scripts::{Commands, Interpreter, Limits, Protocol, Reply, Script};
+//! use doyen_scripts::{Commands, Interpreter, Script, ScriptLimits, ScriptProtocol, ScriptReply};
 //!
 //! struct Echo;
 //! impl Commands for Echo {
-//!     fn call(&mut self, args: Vec<Bytes>, _: Protocol) -> Reply {
-//!         Reply::Bulk(args[0].clone())
+//!     fn call(&mut self, args: Vec<Bytes>, _: ScriptProtocol) -> ScriptReply {
+//!         ScriptReply::Bulk(args[0].clone())
 //!     }
 //!
 //!     fn restart(&mut self) {}
@@ -25,8 +25,8 @@
 //! let script = Script::parse("return redis.call(KEYS[1]) .. ARGV[1]").unwrap();
 //! let keys = [Bytes::from("a")];
 //! let args = [Bytes::from("b")];
-//! let reply = interpreter.run(&script, &keys, &args, &mut Echo, &Limits::default());
-//! assert_eq!(reply, Ok(Reply::bulk("ab")));
+//! let reply = interpreter.run(&script, &keys, &args, &mut Echo, &ScriptLimits::default());
+//! assert_eq!(reply, Ok(ScriptReply::bulk("ab")));
 //! ```
 //!
 //! # What a script cannot do

@@ -50,12 +50,12 @@ impl FromStr for Size {
 /// would read it as seconds, others as milliseconds.
 ///
 /// ```
-/// use doyen::config::value::Span;
+/// use doyen::config::value::DurationOption;
 /// use std::time::Duration;
 ///
-/// assert_eq!("90s".parse(), Ok(Span(Duration::from_secs(90))));
-/// assert_eq!(Span(Duration::from_secs(120)).to_string(), "2m");
-/// assert!("90".parse::<Span>().is_err(), "90 of what?");
+/// assert_eq!("90s".parse(), Ok(DurationOption(Duration::from_secs(90))));
+/// assert_eq!(DurationOption(Duration::from_secs(120)).to_string(), "2m");
+/// assert!("90".parse::<DurationOption>().is_err(), "90 of what?");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurationOption(pub Duration);

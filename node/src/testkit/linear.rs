@@ -245,9 +245,9 @@ struct HistoryStep {
 /// Judges the history of one key, which starts absent.
 ///
 /// ```
-/// use doyen::testkit::linear::{Answer, Call, Entry, Verdict, check};
+/// use doyen::testkit::linear::{Answer, Call, HistoryEntry, Verdict, check};
 ///
-/// let entry = |client, call, called, answer: Option<(u64, Answer)>| Entry {
+/// let entry = |client, call, called, answer: Option<(u64, Answer)>| HistoryEntry {
 ///     client,
 ///     call,
 ///     called,

@@ -1,6 +1,7 @@
 //! node/grafana.json: a dashboard that Grafana imports, whose queries ask for what nodes have.
 
 use doyen_tests::cluster::Cluster;
+use doyen_tests::resp::Reply;
 use doyen_tests::runbook::metrics;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -114,7 +115,17 @@ fn documented(metric: &str) -> Option<BTreeSet<&str>> {
 
 /// The labels of each series that a node shows.
 fn scraped() -> BTreeMap<String, BTreeSet<String>> {
-    let cluster = Cluster::of(BINARY, 1);
+    // The first of two has committed a table, and a node shows the sizes of maps that hold
+    // something.
+    let cluster = Cluster::of(BINARY, 2);
+    let written = cluster.command_at("n0", &["SET", "key", "value"]);
+    assert_eq!(written, Reply::Simple("OK".into()));
+    cluster.eventually("it shows the size of a map", |cluster| {
+        let shown = metrics(cluster, "n0").into_keys();
+        shown
+            .into_iter()
+            .any(|series| series.starts_with("doyen_map_bytes"))
+    });
     let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for series in metrics(&cluster, "n0").into_keys() {
         let (name, labels) = series.split_once('{').unwrap_or((&series, ""));
