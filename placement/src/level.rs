@@ -34,12 +34,15 @@
 //!   While version 15 is spoken, the field is one of a struct, and has `#[serde(skip)]` as well.
 //!   A field that others must not overlook is no such field: add a message, from the new level on.
 //!   A number is never used again, and the type of a field never changes.
-//! - **a message of control threads**: a variant with the next number. Send it only over connections
+//! - **a message of control threads**: a variant with the next number. Send it only over
+//!   connections
 //!   of the new version. If every member must understand it, send it only once the table has the
 //!   new level.
-//! - **a frame** of the data plane: give it the next free tag in its list of tags. Send it as such a
+//! - **a frame** of the data plane: give it the next free tag in its list of tags. Send it as such
+//!   a
 //!   message.
-//! - **a field of a frame**, or of a datagram: make a new kind with a new tag, and send the old kind
+//! - **a field of a frame**, or of a datagram: make a new kind with a new tag, and send the old
+//!   kind
 //!   over connections of the version before (`Peer::version` in the engine). A kind of frame never
 //!   changes its layout: a copy that skips an effect is no copy.
 //! - **a field of a table**: give it a value that means what tables of the level before mean. Add

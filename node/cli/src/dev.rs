@@ -153,12 +153,15 @@ impl Dev {
 /// Says which nodes have ended by themselves, and why, and forgets them.
 fn tell_ended(nodes: &mut Vec<(String, Process)>) {
     nodes.retain_mut(|(name, process)| {
-        let lives = process.status().is_none();
-        if !lives {
-            let words = process.last_words();
-            say(format_args!("{name} has ended: {words}\n"));
+        let Some(status) = process.status() else {
+            return true;
+        };
+        // Of a node that ended by itself, the last line of its log says why.
+        match status.code() {
+            Some(_) => say(format_args!("{name} has ended: {}\n", process.last_words())),
+            None => say(format_args!("{name} has ended: {status}\n")),
         }
-        lives
+        false
     });
 }
 

@@ -21,7 +21,8 @@ pub(crate) trait Forgets: Send + Sync {
     fn forget(&self, key: &[u8]);
     /// Any key may have been.
     fn forget_all(&self);
-    /// How many copies it has, and when the partition was confirmed that waits for that the longest.
+    /// How many copies it has, and when the partition was confirmed that waits for that the
+    /// longest.
     #[cfg(feature = "metrics")]
     fn holds(&self) -> (u64, Option<Time>);
 }

@@ -489,9 +489,9 @@ impl ShardContext {
         }
     }
 
-    /// Writes that waited long enough, for a crowded copy or behind others, are refused as overload:
-    /// the partition works, and the writes were not executed. Writes of peers are refused early
-    /// enough for their origins to hear of it before they give up.
+    /// Writes that waited long enough, for a crowded copy or behind others, are refused as
+    /// overload: the partition works, and the writes were not executed. Writes of peers are refused
+    /// early enough for their origins to hear of it before they give up.
     fn refuse_waiting(&mut self, slot: &mut Slot) {
         let (now, soon) = (self.host.now, self.host.now + self.host.limits.park / 5);
         let late = |call: &PendingCall| {

@@ -123,10 +123,10 @@ impl Store {
         picked.victims
     }
 
-    /// Whether earlier writes have evicted enough for a write of `bytes`, which takes it. An evicted
-    /// key may be much larger than the write for which it goes. If values of another size cannot
-    /// take its place, that memory is free only after compaction; meanwhile, further deletions would
-    /// not help.
+    /// Whether earlier writes have evicted enough for a write of `bytes`, which takes it. An
+    /// evicted key may be much larger than the write for which it goes. If values of another size
+    /// cannot take its place, that memory is free only after compaction; meanwhile, further
+    /// deletions would not help.
     pub(crate) const fn takes_surplus(&mut self, bytes: usize) -> bool {
         let enough = self.surplus >= bytes;
         if enough {

@@ -35,9 +35,10 @@ use tokio::time::MissedTickBehavior;
 const PAGES_MAX: usize = 32;
 /// The time between two looks at the cluster.
 const LOOK: Duration = Duration::from_secs(1);
-/// Moves and loads are looked at in every second look, sizes of maps in every fifth.
+/// Moves and loads are looked at in every second look, sizes of maps in every twentieth: each
+/// partition is asked for them.
 const LOADS_EVERY: u64 = 2;
-const MAPS_EVERY: u64 = 5;
+const MAPS_EVERY: u64 = 20;
 /// A stream sends a sign of life this often.
 const ALIVE: Duration = Duration::from_secs(5);
 

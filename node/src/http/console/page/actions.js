@@ -1,6 +1,6 @@
 // Changes: each says what will happen, asks, and shows what the node answered.
 
-import { ask, setToken, hasToken, state } from "./feed.js";
+import { ask, setToken, hasToken, state, OPEN } from "./feed.js";
 import { h } from "./views.js";
 
 const dialog = document.getElementById("dialog");
@@ -107,19 +107,22 @@ async function newToken() {
   const sha256 = [...new Uint8Array(hash)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
   return { token, sha256 };
 }
+const ROLES = [["read", "read: see the state of the cluster, no keys"], ["operate", "operate: see and change everything but users"]];
 export const makeToken = (then) => confirm({
   title: "New token", button: "Make it",
-  text: "This page makes the token, and the cluster keeps its SHA-256 alone. It works at every member at once.",
-  fields: [{ name: "name", label: "Name" }, { name: "role", label: "Role", options: [["read", "read: see the state of the cluster, no keys"], ["operate", "operate: see and change everything but users"]] }],
+  text: ["This page makes the token, and the cluster keeps its SHA-256 alone. It works at every member at once.",
+    state.hello?.caller === OPEN ? "The cluster is open to the programs of its machine. Its first token ends that: from then on, everyone needs one, also this page and the commands. So the first one has the role operate. Keep it." : null],
+  fields: [{ name: "name", label: "Name" }, { name: "role", label: "Role", options: state.hello?.caller === OPEN ? [ROLES[1]] : ROLES }],
   act: async (values) => {
     const { token, sha256 } = await newToken();
+    const first = state.hello?.caller === OPEN;
     await ask("PUT", `/tokens/${name(values.name)}`, { role: values.role, sha256 });
-    then();
+    if (first) setToken(token); else then();
     return h("div", { class: "stack" }, h("p", {}, "Copy it now: it is shown this once."), h("pre", { tabindex: "0" }, token));
   },
 });
 export const revokeToken = (token, then) => confirm({
-  title: `Revoke ${token}?`, button: "Revoke", danger: true, text: "Programs that use it are refused at every member from now on.",
+  title: `Revoke ${token}?`, button: "Revoke", danger: true, text: `Programs that use it are refused at every member from now on${state.hello?.caller === `token ${token}` ? ", and so is this page: it is the token that you use here" : ""}.`,
   act: async () => { await ask("DELETE", `/tokens/${name(token)}`); then(); return `${token} is revoked.`; },
 });
 export const setUser = (then, user) => confirm({

@@ -23,6 +23,9 @@ const members = () => {
   }));
 };
 
+/** The colour of a member. It goes by age, so it stays when another member goes. */
+const colourOf = (name) => colour(((state.status?.members ?? []).find((member) => member.name === name)?.age ?? 1) - 1);
+
 let held = { of: null, map: new Map() };
 /** How many partitions each member leads and holds. */
 function holdings() {
@@ -127,7 +130,7 @@ views.overview = () => {
 function memberPanel(brief) {
   const all = members();
   const columns = [
-    ["Member", (m) => h("span", {}, h("i", { class: "swatch", colour: colour(state.map?.members.indexOf(m.name) ?? 0) }), h("strong", {}, m.name), m.coordinates ? [" ", pill("note", "★ coordinator")] : "", m.role === "witness" ? [" ", pill("", "witness")] : ""), "nowrap"],
+    ["Member", (m) => h("span", {}, h("i", { class: "swatch", colour: colourOf(m.name) }), h("strong", {}, m.name), m.coordinates ? [" ", pill("note", "★ coordinator")] : "", m.role === "witness" ? [" ", pill("", "witness")] : ""), "nowrap"],
     ["State", (m) => memberState(m.state)],
     ["Age", (m) => number(m.age), "num wide"],
     ["Memory", (m) => m.load ? h("span", {}, meter(m.load.memory, m.load.memory_max), `${bytes(m.load.memory)}`, brief ? h("span", { class: "sub wide" }, ` of ${bytes(m.load.memory_max)}`) : "") : "–", "nowrap"],
@@ -136,10 +139,10 @@ function memberPanel(brief) {
     ["p99", (m) => m.sample?.p99_us != null ? micros(m.sample.p99_us) : "–", "num"],
     ["Cores", (m) => m.load ? (m.load.cpu / 1000).toFixed(2) : "–", "num"],
   ];
+  if (!brief && act.may()) columns.splice(2, 0, ["Actions", (m) => h("span", { class: "row" }, memberActions(m))]);
   if (!brief) columns.push(
     ["Zone", (m) => [m.zone, m.rack, m.host].filter(Boolean).join(" / ") || "–"],
-    ["Address", (m) => h("span", { class: "sub" }, h("span", { class: "line" }, h("code", {}, host(m.address))), h("span", { class: "line" }, ports(m))), "addr"],
-    ["Actions", (m) => h("span", { class: "row" }, memberActions(m))]);
+    ["Address", (m) => h("span", { class: "sub" }, h("span", { class: "line" }, h("code", {}, host(m.address))), h("span", { class: "line" }, ports(m))), "addr"]);
   return panel("Members, oldest first", null, table(columns, all, "No member is known yet."));
 }
 
@@ -234,7 +237,7 @@ class PartitionMap {
     canvas.width = Math.round(width * ratio); canvas.height = Math.round(height * ratio); canvas.style.height = `${height}px`;
     const pen = canvas.getContext("2d"), cell = this.cell, gap = cell > 6 ? 1 : cell > 4 ? 0.5 : 0;
     pen.scale(ratio, ratio);
-    const paint = state.map.members.map((_, place) => colour(place)), lack = css("--bad"), ground = css("--panel"), line = css("--text");
+    const paint = state.map.members.map(colourOf), lack = css("--bad"), ground = css("--panel"), line = css("--text");
     this.order.forEach((at, place) => {
       const replicas = keyspace.partitions[at];
       const x = place % this.columns * cell, y = Math.floor(place / this.columns) * cell, size = cell - gap;
@@ -286,13 +289,17 @@ views.partitions = () => {
     }
     const keyspace = keyspaces.find((one) => one.name === choose.value) ?? keyspaces[0];
     if (!keyspace) return;
-    if (["all", "map", "moves", "theme"].includes(name)) {
+    if (["all", "map", "moves", "status", "theme"].includes(name)) {
       const moves = new Set((state.moves?.moves ?? []).filter((one) => one.id.startsWith(`${keyspace.name}/`)).map((one) => Number(one.id.slice(keyspace.name.length + 1))));
       if (!ordered) order.value = state.map.members.length > 12 ? "member" : "number";
       ordered = true;
       map.set(keyspace, moves, order.value === "member");
       const lacking = keyspace.partitions.filter((replicas) => replicas.filter((place) => place >= 0).length < keyspace.copies).length;
-      summary.textContent = `${plural(keyspace.partitions.length, "partition")} with ${plural(keyspace.copies, "copy", "copies")} each; ${lacking ? `${number(lacking)} lack one` : "none lacks one"}; ${plural(moves.size, "moves", "move")}`;
+      const known = state.status?.keyspaces.find((one) => one.name === keyspace.name);
+      const lacks = Math.max(lacking, known?.under_replicated ?? 0), unserved = known?.unavailable ?? 0;
+      summary.textContent = [`${plural(keyspace.partitions.length, "partition")} with ${plural(keyspace.copies, "copy", "copies")} each`,
+        unserved ? `${number(unserved)} not served` : "", lacks ? `${number(lacks)} lack a copy` : "all have their copies",
+        moves.size ? `${plural(moves.size, "moves", "move")}` : "none moves"].filter(Boolean).join("; ");
     }
     if (["all", "map", "theme"].includes(name)) {
       const leads = state.map.members.map(() => 0);
@@ -300,7 +307,7 @@ views.partitions = () => {
       legend.replaceChildren(...state.map.members.map((member, place) => h("button", {
         type: "button", "aria-pressed": String(map.only === place),
         on: { click: () => { map.only = map.only === place ? null : place; draw("map"); } },
-      }, h("i", { class: "swatch", colour: colour(place) }), `${member} ${number(leads[place])}`)));
+      }, h("i", { class: "swatch", colour: colourOf(member) }), `${member} ${number(leads[place])}`)));
     }
     if (["all", "moves"].includes(name)) moving.replaceChildren(movePanel(50));
   }
@@ -432,10 +439,10 @@ function go() {
 function frame() {
   const verdict = document.getElementById("verdict"), status = state.status;
   const words = state.refused ? pill("warn", "▲ Log in") : state.waiting ? pill("warn", `▲ ${state.waiting}`)
-    : !state.connected ? pill("warn", "▲ This node does not answer") : !status ? pill("", "Connecting…")
+    : !state.connected ? pill("warn", "▲ This node does not answer: what you see is old") : !status ? pill("", "Connecting…")
     : status.safe ? pill("good", "● Safe") : pill(state.alerts?.some((one) => one.severity === "critical") ? "bad" : "warn", `▲ Not safe: ${status.unsafe_for ?? "some data lacks a copy"}`);
   if (verdict.textContent !== words.textContent) { words.title = words.textContent; verdict.replaceChildren(words); }
-  document.getElementById("link").textContent = state.hello ? `${state.hello.node} · ${state.hello.version} · ${state.hello.role}` : "";
+  document.getElementById("link").textContent = state.hello && !state.refused ? `${state.hello.node} · ${state.hello.version} · ${state.hello.role}` : "";
   document.getElementById("login").textContent = hasToken() ? "Log out" : "Log in";
   const counts = { members: status?.members.length, partitions: state.moves?.moves.length ? `${state.moves.moves.length} ⇄` : null };
   for (const link of nav.children) link.lastChild.textContent = counts[link.hash.slice(1)] ?? "";

@@ -3,6 +3,8 @@
 // EventSource cannot send a token, so the stream of server-sent events is read by fetch.
 
 const KEY = "doyen-token";
+/** Who asks a node that has no credentials. */
+export const OPEN = "anyone on this machine";
 
 export const state = {
   connected: false, refused: null, hello: null, status: null, waiting: null, map: null, moves: null,
@@ -14,6 +16,10 @@ const changed = (name) => listeners.forEach((listener) => listener(name));
 
 let token = sessionStorage.getItem(KEY);
 export const hasToken = () => token !== null;
+function forgetToken() {
+  token = null;
+  sessionStorage.removeItem(KEY);
+}
 export function setToken(next) {
   token = next || null;
   if (token) sessionStorage.setItem(KEY, token); else sessionStorage.removeItem(KEY);
@@ -51,6 +57,9 @@ function take(name, value) {
     state.sample = value;
   } else {
     state[name] = value;
+    // A node without credentials answers everyone, whatever they send: a token would only be refused
+    // where something is changed.
+    if (name === "hello" && token && value.caller === OPEN) forgetToken();
     if (name === "status") state.waiting = null;
   }
   changed(name);
