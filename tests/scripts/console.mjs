@@ -147,7 +147,7 @@ try {
   await shows(tab, "hands all its partitions", "dialog");
   await judge(tab, "drain-dialog");
   await press(tab, "Drain", "dialog");
-  await shows(tab, "drained");
+  await shows(tab, "○ drained", "main");
   await judge(tab, "drained");
   await go(tab, "partitions", "Partitions");
   await tab.focus("canvas");
