@@ -135,6 +135,12 @@ impl Dev {
         let binary = std::env::current_exe()
             .map_err(|e| CommandFailed::new(format!("cannot start node {name}: {e}")))?;
         let mut command = Command::new(binary);
+        // Variables of the operator's own nodes are not meant for these.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("DOYEN_") {
+                command.env_remove(name);
+            }
+        }
         // The node ends with this command, however that ends.
         command.args(["run", "--exit-with-stdin", "--name", name]);
         // Nothing outlives the cluster, so no node waits for long to hand over.

@@ -255,7 +255,7 @@ impl Looks {
         };
         let shown = self.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, &table));
         if !shown {
-            feed.show("map", TokenRole::Read, &partition_map(&table));
+            feed.show("map", TokenRole::Operate, &partition_map(&table));
         }
         self.table = Some(table.clone());
         if self.count % LOADS_EVERY == 1 {
@@ -362,6 +362,16 @@ fn partition_map(table: &Table) -> Value {
     })
 }
 
+/// What a caller may see at this moment. Where Redis clients need a password, or have users of
+/// their own, keys are not for everyone on this machine.
+fn role(state: &HttpState, caller: &HttpCaller) -> TokenRole {
+    let guarded = state.guarded || state.credentials.has_users();
+    match caller.source {
+        CredentialSource::Open if guarded => TokenRole::Read,
+        _ => caller.role,
+    }
+}
+
 /// How far the stream of a page has got.
 struct PageStream {
     page: watch::Receiver<u64>,
@@ -372,8 +382,6 @@ struct PageStream {
     stopped: watch::Receiver<bool>,
     state: Arc<HttpState>,
     caller: HttpCaller,
-    /// What the caller may see.
-    role: TokenRole,
 }
 
 impl PageStream {
@@ -407,7 +415,10 @@ impl PageStream {
     }
 
     fn changes(&mut self) -> String {
-        let (mut text, last) = self.state.feed.since(self.seen, self.role);
+        let (mut text, last) = self
+            .state
+            .feed
+            .since(self.seen, role(&self.state, &self.caller));
         self.seen = last;
         // A page that opens later than the first one gets the hour as it is now.
         if !std::mem::replace(&mut self.has_hour, true) {
@@ -423,16 +434,11 @@ pub(in super::super) async fn stream(
     Extension(caller): Extension<HttpCaller>,
 ) -> HttpAnswer<Response> {
     let page = state.feed.open(&state)?;
-    // Where Redis clients need a password, keys are not for everyone on this machine.
-    let role = match caller.source {
-        CredentialSource::Open if state.guarded => TokenRole::Read,
-        _ => caller.role,
-    };
     let hello = json!({
         "node": state.identity.name(),
         "version": env!("CARGO_PKG_VERSION"),
         "caller": caller.source.to_string(),
-        "role": caller.role.to_string(),
+        "role": role(&state, &caller).to_string(),
         "may_change_users": state.credentials.may_change_users(&caller.source),
         "seconds": INTERVAL.as_secs(),
     });
@@ -444,7 +450,6 @@ pub(in super::super) async fn stream(
         stopped: state.stopped.clone(),
         state,
         caller,
-        role,
     };
     let first = sent("hello", &hello.to_string());
     let first = futures_util::stream::iter([Ok::<_, Infallible>(first)]);

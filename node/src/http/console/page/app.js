@@ -280,7 +280,10 @@ views.partitions = () => {
     h("section", { class: "panel stack" }, h("div", { class: "head" }, summary, find), where, h("div", { class: "mapwrap" }, map.canvas), told,
       h("p", { class: "sub" }, "A cut corner lacks a copy. A stroke moves. Choose a member to see what it holds: a hole means that it has a copy and does not lead."), legend), moving);
   function draw(name) {
-    if (!state.map) return;
+    if (!state.map) {
+      summary.textContent = "A token of the role operate shows which member holds which partition.";
+      return;
+    }
     const keyspaces = state.map.keyspaces;
     if (choose.options.length !== keyspaces.length || keyspaces.some((one, at) => choose.options[at].value !== one.name)) {
       const before = choose.value;
