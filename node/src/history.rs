@@ -8,9 +8,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The time between two samples.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
+pub const INTERVAL: Duration = Duration::from_secs(5);
 /// An hour of samples.
-pub(crate) const SAMPLES: usize = 720;
+pub const SAMPLES: usize = 720;
 
 /// What a node did in [`INTERVAL`], and what it holds. Rates are per second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
