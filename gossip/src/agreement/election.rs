@@ -498,7 +498,7 @@ impl CoordinatorElection {
             Some(key) => {
                 let vote = tables.vote(answer.term, cx.me());
                 let Some(signature) = signature.filter(|s| s.is_of(&key, &vote)) else {
-                    // A election proof with this vote would convince no other member.
+                    // An election proof with this vote would convince no other member.
                     cx.ignore();
                     return None;
                 };

@@ -4,11 +4,11 @@
 //! ```text
 //!   candidate ───Vote────────> voters
 //!   candidate <──VoteAnswer─── voters            a majority: the election proof of this term
-//!   coordinator ─Election proof─────> every member      once, when it is elected
-//!   member ──────AskMandate──> coordinator       if it hears the coordinator without a election proof
+//!   coordinator ─ElectionProof──────> members    once, when it is elected
+//!   member ──────AskElectionProof──> coordinator if it hears the coordinator without a proof
 //! ```
 //!
-//! A election proof is checked against the voters and their keys in the checking member's own
+//! An election proof is checked against the voters and their keys in the checking member's own
 //! tables. A member whose tables are too old for that would never join again, so a member that has
 //! known no coordinator for [`UNCHECKED_AFTER`] believes what it cannot check.
 
@@ -25,7 +25,7 @@ use doyen_placement::{MemberId, TableName, Term};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The number of votes in a election proof: a candidate asks the voters of two tables at most.
+/// The number of votes in an election proof: a candidate asks the voters of two tables at most.
 const VOTES_MAX: usize = 2 * VOTERS_MAX;
 /// The number of terms whose election proofs are kept.
 const KNOWN_MAX: usize = 8;
@@ -258,7 +258,7 @@ impl CoordinatorElection {
     }
 }
 
-/// Whether voters have elected the candidate of a election proof, as far as this member's tables
+/// Whether voters have elected the candidate of an election proof, as far as this member's tables
 /// tell: a majority of the voters of the committed or of the accepted one. The vote of a voter
 /// whose key no table says yet counts unsigned. A wrong signature makes the whole election proof
 /// wrong: candidates check each vote before they count it.
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(cx.ignored, 5);
     }
 
-    /// A coordinator whose voters have changed since it was elected has a election proof that
+    /// A coordinator whose voters have changed since it was elected has an election proof that
     /// newcomers cannot check. So it stands again, once for each table.
     #[test]
     fn a_coordinator_whose_voters_changed_stands_again() {

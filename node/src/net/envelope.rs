@@ -74,7 +74,7 @@ pub enum Envelope {
         /// The id of the request.
         #[n(0)]
         ticket: u64,
-        /// The samples. There are none if nobody can look at them at that member.
+        /// The samples. There are none if that member serves no console.
         #[n(1)]
         samples: Samples,
     },

@@ -12,7 +12,7 @@ fn key(id: MemberId) -> SigningKey {
     SigningKey::new(&SigningSeed::of_test(id.0))
 }
 
-/// A election proof with the true signatures of these members.
+/// An election proof with the true signatures of these members.
 fn elected(cluster: ClusterId, term: Term, candidate: MemberId, by: &[MemberId]) -> ElectionProof {
     let vote = Vote {
         cluster,
@@ -121,8 +121,8 @@ fn keyed(net: &Net) -> bool {
         .is_some_and(|t| t.members.iter().all(|m| m.vote_key.is_some()))
 }
 
-/// A way to make up a election proof for a term: from the election proof of the present coordinator
-/// and the members, the faulty one first.
+/// A way to make up an election proof for a term: from the election proof of the present
+/// coordinator and the members, the faulty one first.
 type Lie = fn(&ElectionProof, Term, &[MemberId]) -> Option<ElectionProof>;
 
 const LIES: [(&str, Lie); 11] = [
