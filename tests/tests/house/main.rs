@@ -7,5 +7,6 @@ mod crates;
 mod lengths;
 mod node;
 mod pages;
+mod pictures;
 mod rooms;
 mod words;
