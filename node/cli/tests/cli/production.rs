@@ -81,7 +81,7 @@ fn a_node_starts_with_the_configuration_of_the_examples() {
 
 #[test]
 fn the_page_shows_the_configuration_that_is_tested() {
-    let page = read("docs/operations.md");
+    let page = read("docs/production.md");
     assert!(page.contains(&format!("```toml\n{}```", read("examples/doyen.toml"))));
     assert!(page.contains("(../node/packaging/systemd/doyen.service)"));
 }
