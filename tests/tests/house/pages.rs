@@ -599,22 +599,24 @@ fn three_nodes_started_by_hand_outlive_one_of_them() {
                 .is_some_and(|all| all.len() == members)
     };
     hand.eventually("three members and safe", |node| is_safe(node, 3));
-    let typed: Vec<&str> = with("redis-cli -p")
-        .lines()
-        .filter(|line| line.starts_with("redis-cli"))
-        .collect();
-    let [write, read] = typed[..] else {
-        panic!("{typed:?}")
+    let typed = |block: &str| -> Vec<Reply> {
+        let lines = with(block).lines();
+        let lines = lines.filter(|line| line.starts_with("redis-cli"));
+        lines.map(|line| hand.types(line)).collect()
     };
-    assert_eq!(hand.types(write), Reply::Simple("OK".into()));
-    let hello = Reply::Bulk(b"hello".to_vec());
-    assert_eq!(hand.types(read), hello);
+    let bulk = |text: &str| Reply::Bulk(text.into());
+    let (ok, hello) = (Reply::Simple("OK".into()), bulk("hello"));
+    assert_eq!(typed("doyen status --watch"), [ok.clone(), hello.clone()]);
+    // The tour types these at the nodes of `doyen dev`, which have the same ports.
+    let user = ["name", "Ada", "city", "London"].map(bulk).to_vec();
+    let answers = [ok, hello.clone(), Reply::Int(2), Reply::Array(user)];
+    assert_eq!(typed("hset user:42"), answers);
 
     // The victim is not asked below. It dies as by `kill -9`.
     let (_, victim) = hand.nodes.pop_last().expect("there are three");
     victim.kill();
     hand.eventually("two members and safe", |node| is_safe(node, 2));
-    assert_eq!(hand.types(read), hello);
+    assert_eq!(hand.types("redis-cli -p 8379 get greeting"), hello);
 }
 
 /// What a program awaits: where it is, its name, and its documentation.
