@@ -106,6 +106,43 @@ mod tests {
         );
     }
 
+    /// The rows of `docs/commands.md`: by group, and by name within it.
+    fn table_of_commands() -> String {
+        let mut all: Vec<&RespSpec> = COMMANDS.all().iter().collect();
+        all.retain(|spec| COMMANDS.subcommands(spec).is_empty());
+        all.sort_by_key(|spec| (spec.group, spec.name));
+        let rows = all.into_iter().map(|spec| {
+            let name = spec.name.to_ascii_uppercase().replace('|', " ");
+            let words = i64::try_from(name.split(' ').count()).expect("one or two");
+            let arguments = match spec.arity {
+                any if any < 0 && -any == words => "any".to_owned(),
+                most if most < 0 => format!("{} or more", -most - words),
+                exactly => (exactly - words).to_string(),
+            };
+            let (group, since, summary) = (spec.group, spec.since, spec.summary);
+            format!("| {group} | `{name}` | {arguments} | {since} | {summary} |\n")
+        });
+        rows.collect()
+    }
+
+    /// To write the table of the page, run this with `DOYEN_WRITE_PAGES=1`.
+    #[test]
+    fn the_page_of_commands_is_what_nodes_take() {
+        const HEAD: &str = "|---|---|---|---|---|\n";
+        let at = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/commands.md");
+        let page = std::fs::read_to_string(at).expect("there is a page");
+        let (words, table) = page.split_once(HEAD).expect("the page has a table");
+        let wanted = table_of_commands();
+        if std::env::var_os("DOYEN_WRITE_PAGES").is_some() {
+            std::fs::write(at, [words, HEAD, &wanted].concat()).expect("the page is written");
+        } else {
+            assert!(
+                table == wanted,
+                "the table of docs/commands.md is outdated: run this test with DOYEN_WRITE_PAGES=1"
+            );
+        }
+    }
+
     #[test]
     fn subcommands_belong_to_their_containers() {
         let client = COMMANDS.named(b"client").unwrap();
