@@ -65,6 +65,17 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Ok(()) }
 /// ```
 ///
+/// | methods | what they do |
+/// |---|---|
+/// | `create_keyspace`, `alter_keyspace`, `drop_keyspace`, `split_at`, `merge_at` | change keyspaces |
+/// | `maps`, `limit_map`, `drop_map` | tell what maps hold, limit and drop maps |
+/// | `drain`, `fill`, `remove_lost`, `forget`, `forget_all`, `may_recover`, `recover`, `keep_half` | empty members, or go on without dead ones |
+/// | `rebalance_plan`, `rebalance`, `rebalance_automatically`, `pause_balance`, `resume_balance`, `set_move_rate`, `set_balance_window`, `set_balance`, `cancel_move`, `cancel_moves` | move data |
+/// | `create_token`, `revoke_token`, `tokens` | named tokens that open HTTP |
+/// | `allow_weight`, `forget_weight`, `weights` | newcomers with a far higher weight |
+/// | `status`, `table`, `table_since`, `keyspaces`, `keyspace`, `loads`, `placement`, `moves`, `balance` | report |
+/// | `events`, `logged_events`, `last_event` | tell what this node learns of |
+///
 /// Every change takes 9 s at most ([`Admin::recover`]: 11 s). It first waits until this node is a
 /// member and knows a coordinator. If that takes too long, nothing was changed.
 #[derive(Debug, Clone)]
@@ -120,12 +131,8 @@ mod tests {
             .flat_map(|source| source.lines())
             .filter_map(name)
             .collect();
-        let page = include_str!("../../docs/embedding.md");
-        let table = page
-            .split("\n\n")
-            .find(|part| part.starts_with("| methods |"));
-        let rows = table.unwrap_or_default().lines();
-        let cells = rows.filter_map(|row| row.strip_prefix("| `")?.split_once("` |"));
+        let rows = include_str!("admin.rs").lines();
+        let cells = rows.filter_map(|row| row.strip_prefix("/// | `")?.split_once("` |"));
         let documented = cells.flat_map(|(names, _)| names.split("`, `"));
         assert_eq!(documented.collect::<BTreeSet<_>>(), methods);
     }

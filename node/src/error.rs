@@ -62,7 +62,8 @@ pub enum Error {
     /// The cluster refuses. Trying again does not help until a person changes something.
     #[error("{0}")]
     Refused(String),
-    /// This node cannot be a member, or one of its threads has failed. Waiting does not help.
+    /// This node cannot be a member, or one of its threads has failed. Waiting does not help: end
+    /// or restart the program.
     #[error("{0}")]
     Fatal(String),
     /// This node or client was shut down.
@@ -93,7 +94,7 @@ pub enum Error {
          nodes at most) is above the limit: nothing happened; store less at once"
     )]
     TooLarge,
-    /// The operation is too much work: others would wait for too long.
+    /// The operation is too much work: it would keep a data thread busy for more than about 200 ms.
     #[error(
         "it is too much work for one operation: nothing happened; split it into several smaller \
          ones"
@@ -114,10 +115,11 @@ pub enum Error {
     /// Fewer copies are in sync than `min_in_sync`.
     #[error("too few copies are in sync: nothing happened; try again later")]
     TooFewCopies,
-    /// No node served the key within the time.
+    /// No node served the key for 5 s.
     #[error("no node serves this key at the moment: nothing happened; try again later")]
     Unavailable,
-    /// Too many operations wait already.
+    /// More than 65,536 operations wait already, or there is no room for one more caller in line
+    /// ([`Lock`](crate::Lock)).
     #[error("too many operations are waiting already: nothing happened; try again later")]
     Overloaded,
     /// A key was written, or has expired, since it was read.

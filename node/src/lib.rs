@@ -46,6 +46,65 @@
 //! | [`Node::database`] | the bytes that Redis clients see: [`Database`] |
 //! | [`Node::admin`] | keyspaces, members, moves, reports: [`Admin`] |
 //!
+//! Two nodes in one program, as a test or a first try has them. The first one has no seeds, so it
+//! begins a cluster; the second one finds it by its address:
+//!
+//! ```
+//! use doyen::{Map, Node};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let north = Node::builder().name("north").listen("127.0.0.1:0").start().await?;
+//! let seed = north.addresses().control.to_string();
+//! let south = Node::builder().name("south").listen("127.0.0.1:0").seed(seed).start().await?;
+//!
+//! let written: Map<u64, String> = north.map("users").await?;
+//! written.insert(&7, &"Ada".to_owned()).await?;
+//! let read: Map<u64, String> = south.map("users").await?;
+//! assert_eq!(read.get(&7).await?.as_deref(), Some("Ada")); // from the node that holds it
+//!
+//! north.shutdown().await; // hands over to south
+//! assert_eq!(read.get(&7).await?.as_deref(), Some("Ada"));
+//! south.shutdown().await;
+//! # Ok(()) }) }
+//! ```
+//!
+//! # Features
+//! Without features, the crate holds nodes, maps, clients and administration, and builds nothing
+//! else.
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `resp` | the ports for Redis clients: `Builder::resp`, `Builder::resp_cluster` |
+//! | `http` | the port for health, status, metrics and administration: `Builder::http` |
+//! | `metrics` | metrics for the recorder of the program, and as text: `Node::report_metrics` |
+//! | `near` | near caches: `Map::near`, `Cache::near` (quick_cache) |
+//! | `otel` | spans that go on at the members that execute an operation, see below |
+//! | `phrases` | secrets that are phrases (argon2). Secrets of `doyen secret new` need nothing of this |
+//! | `flags` | [`config::Options`] as flags of the program's own command line (clap), and from a TOML file |
+//! | `testkit-local` | clusters in the process of a test: `doyen::test`, `testkit::Local` |
+//! | `testkit` | the same, and clusters of real processes: `testkit::Cluster` |
+//!
+//! # Runtimes
+//! A node has threads of its own. Its maps work on any async runtime and in any number of tasks.
+//! What waits needs a tokio runtime with timers: starting a node, opening maps, caches and near
+//! caches, loads of a cache, locks, administration. Without one it returns [`Error::NoRuntime`].
+//!
+//! # Spans
+//! With the feature `otel`, an operation within a span of `tracing` belongs to that span's trace at
+//! the member that executes it, too. For this, a program has the layer of `tracing-opentelemetry`
+//! in its global subscriber, in the version that Doyen uses (0.34, with `opentelemetry` 0.33).
+//!
+//! - The member that executes the call of another process or node has a span `doyen.serve`, from
+//!   the arrival of the call to its answer. It is a child of the caller's span. `doyen.operation`
+//!   is `read`, `write`, `partition`, `transaction` or `script`.
+//! - Only sampled traces travel. An operation that is not part of one costs nothing on the wire,
+//!   and no span. An operation whose key the caller's own node leads has no span of its own.
+//! - The loader of a cache runs in a task of its own. Give it the span (`in_current_span`), if its
+//!   work belongs to the trace.
+//! - These spans begin and end on the node's data threads. So export them in batches, not one by
+//!   one.
+//!
 //! # From another process
 //!
 //! A client is a node that is no member of the cluster. It dials the data port of any member,

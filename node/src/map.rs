@@ -92,6 +92,26 @@ use value::{Encode, Form};
 /// what it holds ([`update`](Map::update), [`replace`](Map::replace),
 /// [`compare_and_swap`](Map::compare_and_swap)) keep its deadline.
 ///
+/// # Keys
+/// A key is a text, a number, a tuple, a list, a struct or an enum, of 64 KiB at most. Maps cannot
+/// be keys.
+///
+/// Keys do not evolve as values do. The names of fields and their order, and the names of variants,
+/// are part of a key: if you rename or reorder the fields of a key's type, or add one, the program
+/// finds none of the keys that were stored before, and [`iter`](Map::iter) fails at them. Use a
+/// tuple or a text as the key, or move the entries to another map.
+///
+/// # Values
+/// A value has at most `--value-max` bytes ([`Builder::value_max`](crate::Builder::value_max), 16
+/// MiB by default). Each is read back before it is stored. A value that the codec could not read
+/// later (a field that is left out and has no default, an untagged enum in bincode) is refused when
+/// it is written: [`Error::Value`]. So is what MessagePack or JSON would give back as `None`:
+/// `Some(None)`, `Some(())`. A value that another program stored with another codec, schema or type
+/// is [`Error::Value`], too, which names the map, both sides and what to do.
+///
+/// The replicas of a service are not replaced at the same moment, so programs of two versions read
+/// one map: [`Codec`] says which changes of a type they understand.
+///
 /// # Time limits and cancel safety
 /// An operation ends after 5 s at the latest if no node serves its key. Nothing happens before its
 /// future is polled for the first time. If the future is dropped later, a read is forgotten, and a

@@ -267,7 +267,8 @@ impl Node {
     /// The names and meanings are those of [`Node::metrics_text`]. Each metric also has the label
     /// `node`, with this node's name. Counters are absolute, so a node that is started again in one
     /// process under the same name counts on only where the former one stopped. A gauge that no
-    /// longer applies becomes NaN: that of a dropped keyspace, or of a former coordinator.
+    /// longer applies becomes NaN: that of a dropped keyspace, or of a former coordinator. What
+    /// this process asked of a map is not among the metrics: `Map::stats` has it.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -360,7 +361,8 @@ impl Node {
 
     /// Opens the map of this name, which is created if it does not exist. Await it; before that,
     /// give it options, such as a keyspace, a codec and a schema ([`OpenMap`]). Waits for the
-    /// cluster for [`Builder::ready_timeout`] at most.
+    /// cluster for [`Builder::ready_timeout`] at most. Give a map, a cache and counters different
+    /// names: they store their values in different ways.
     ///
     /// # Errors
     /// When there is no cluster, or it refuses.
@@ -436,7 +438,8 @@ impl Node {
         Ok((entry, self.0.data.clone(), evicts))
     }
 
-    /// Map 0, which Redis clients use, as bytes.
+    /// Map 0, which Redis clients use, as bytes. Typed maps are separate: no Redis client sees
+    /// them.
     #[must_use]
     pub fn database(&self) -> Database {
         Database::new(KeyspaceId(0), self.0.data.clone())
@@ -506,9 +509,11 @@ impl Node {
         Ok(self.admin().changes.want_map(wanted).await?)
     }
 
-    /// Drops a map with all its entries. Returns whether there was such a map. Operations on its
-    /// handles are refused from then on ([`Error::Dropped`]). A map that is opened under this name
-    /// later is another one.
+    /// Drops a map, or a cache, with all its entries, for the whole cluster. Returns whether there
+    /// was such a map. Operations on its handles, in every process, are refused from then on
+    /// ([`Error::Dropped`]), and subscriptions end. A map that is opened under this name later is
+    /// another one. A near cache may serve a copy once more, within its bound. `doyen map drop`
+    /// does the same.
     ///
     /// ```no_run
     /// # async fn example(node: &doyen::Node) -> Result<(), doyen::Error> {

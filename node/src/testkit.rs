@@ -35,6 +35,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! # A program of your own
+//! Your program takes [`config::Options`](crate::config::Options) among its clap arguments, so that
+//! the test can set its name, ports and seeds by variables, and prints one line ([`Ready`]) once
+//! its node runs: [`ClusterBuilder::arguments`] shows both. Every process is behind a relay, has a
+//! new secret and ports that the system chooses, and ends with the test.
+//! `examples/src/bin/notes.rs` is such a program, and `examples/tests/notes.rs` kills it and judges
+//! what its clients saw.
+//!
 //! # How traffic gets through relays
 //!
 //! Every node has two loopback addresses, `127.x.y.n` to listen on and another one to advertise.

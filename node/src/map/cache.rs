@@ -82,6 +82,13 @@ use std::time::Duration;
 /// [`Error::LoadCycle`](crate::Error::LoadCycle), which names the keys. Calls in tasks that the
 /// loader spawns are not seen to belong to it, and end with `hard_timeout`.
 ///
+/// If a loader fails or panics, its callers get [`Error::Load`](crate::Error::Load), whose
+/// `why.downcast_ref::<MyError>()` is the loader's error, and the next caller loads. A loaded value
+/// that cannot be stored (it is too large, or memory is full) is returned all the same, and the
+/// next caller loads again. So is a value loaded again that this program cannot decode, because
+/// another version wrote it. While it is remembered that there is nothing to load
+/// ([`absent_for`](OpenCache::absent_for)), `get_or_load` fails with `Error::Load`.
+///
 /// [`invalidate`](Cache::invalidate) and its siblings, and every write, void the loads that are
 /// under way: what these bring is not stored, and no read that begins afterwards returns it.
 pub struct Cache<K, V> {

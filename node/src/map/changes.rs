@@ -36,6 +36,22 @@ use std::task::{Context, Poll};
 /// # Ok(()) }
 /// ```
 ///
+/// # What comes
+/// Each change comes as soon as it is committed, on every node and client, and the changes of a key
+/// come in their order. When `subscribe` returns, nothing that happens afterwards is left out
+/// without being told: [`MapChange::Lagged`] says so. After a transaction or a script there is a
+/// message of what became of each key, and none of a key that it made and removed again. If a key
+/// had expired and was written before a read found that, the messages are `Removed` and `Inserted`.
+/// A subscriber that takes nothing costs no other one anything: what waits for it is bounded.
+///
+/// # A program that keeps copies of values
+/// - It drops all of them at [`MapChange::Lagged`], at [`MapChange::Cleared`], at the end and at an
+///   error, and the copy of the key at every other change.
+/// - It does not keep what a `get` returns if something was told about that key, or about all,
+///   since the `get` began.
+/// - It gets no messages while its node has no connection to the others. If that matters, it must
+///   give its copies a time to live. A near cache (feature `near`) does all of this.
+///
 /// # Cancel safety
 /// If the future is dropped, the subscription ends. Nothing else has changed.
 #[must_use = "it begins when it is awaited"]
@@ -101,9 +117,16 @@ impl<K, V> Subscribe<K, V> {
 
     /// Goes on after a bookmark ([`Changes::bookmark`]) of this map, also in another process.
     ///
-    /// Members keep logs for about a minute after their last subscriber is gone, up to 64 KiB for
-    /// each partition. If they do not reach back so far, [`MapChange::Lagged`] comes first. The
-    /// same happens if the bookmark is of another keyspace or cluster.
+    /// Every change behind the bookmark comes, or [`MapChange::Lagged`] does. That holds over
+    /// failovers, moves, and a split or a merge. It comes after two of these in the same place, or
+    /// if what happened before one was not yet handled. After `doyen recover`, a bookmark may be
+    /// ahead of the logs: read again what matters. A bookmark may be given to a subscription to the
+    /// same keys or to fewer.
+    ///
+    /// Members keep logs for 40 s to 60 s after their last subscriber is gone: up to 64 KiB for
+    /// each partition, a sixteenth of their memory for all together, and nothing while memory is
+    /// short. If they do not reach back so far, `Lagged` comes first. The same happens if the
+    /// bookmark is of another keyspace or cluster.
     ///
     /// ```no_run
     /// # async fn example(prices: doyen::Map<String, u64>) -> anyhow::Result<()> {
@@ -197,7 +220,7 @@ pub enum MapChange<K, V> {
         old: Option<V>,
     },
     /// It expires at another time, or does not expire any more. While the partition is copied to
-    /// another member, this comes as `Updated`.
+    /// another member, and in a map with `max_idle`, this comes as `Updated`.
     Deadline {
         /// The key.
         key: K,
@@ -244,7 +267,8 @@ impl<K: DeserializeOwned, V: DeserializeOwned> futures_util::Stream for Changes<
 }
 
 impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
-    /// The next change. `None`: the keyspace was dropped, or this node or client was shut down.
+    /// The next change. `None`: the keyspace was dropped, this node or client was shut down, or the
+    /// cluster of a client was replaced by another one. Then connect a new client.
     ///
     /// # Errors
     /// The key or the value is not of this type, or the key holds a value of another kind. The next
@@ -263,8 +287,9 @@ impl<K: DeserializeOwned, V: DeserializeOwned> Changes<K, V> {
     /// A subscription that goes on there gets every later change. Changes that were made by one
     /// transaction or script come again together if not all of them were handled.
     ///
-    /// It asks a thread of this process, and costs a few microseconds for each thousand partitions:
-    /// save it now and then, for example after each batch.
+    /// It asks a thread of this process, and costs a few microseconds for each thousand partitions.
+    /// It has some 20 bytes for each partition of the keyspace, as text or with serde: save it
+    /// after each batch rather than after each change.
     ///
     /// # Errors
     /// [`Error::Closed`]: the keyspace was dropped, or this node or client was shut down.

@@ -19,7 +19,8 @@ pub const SHARDS_MAX: u16 = 1024;
 /// times as many, but a sum costs `n` reads. `doyen simulate --salt n` shows the effect on your
 /// keys. The keys are `NAME#0`, `NAME#1` and so on, which Redis clients see as numbers. In a
 /// keyspace of ranges these keys are neighbours, in one partition, so put counters into another
-/// keyspace.
+/// keyspace. Every user of one counter must give the same number of keys. To use more keys, first
+/// change the programs that only read.
 ///
 /// ```no_run
 /// # async fn example(node: &doyen::Node) -> Result<(), Box<dyn std::error::Error>> {

@@ -193,7 +193,8 @@ impl<'a, K, V> Put<'a, K, V> {
     /// Writes only if the key was not written with a higher fencing token than this
     /// ([`Grant::token`](crate::Grant::token)), and remembers the token with the value. So a
     /// process that has lost its lock cannot write over what the next holder wrote. Give all writes
-    /// of such a key a token; a write without one, and a removal, forget it.
+    /// of such a key a token; a write without one, a removal, and the expiry of the key forget it,
+    /// and then an earlier holder could write again.
     ///
     /// The codec [`Codec::Bytes`](crate::Codec::Bytes) has no place for it ([`Error::Refused`]).
     pub fn fenced(self, token: u64) -> Self {

@@ -356,9 +356,11 @@ impl Database {
     /// Several operations on this database that are executed at once: all of them, or none. It is
     /// applied once at most, whatever fails meanwhile.
     ///
-    /// All keys, watched ones included, must be in one partition. Give them the same `{tag}`, as in
+    /// All keys, watched ones included, must be in one partition
+    /// ([`Error::CrossPartition`](crate::Error::CrossPartition)). Give them the same `{tag}`, as in
     /// `{ada}:balance` and `{ada}:log`: then they stay together for ever. In a keyspace of ranges
-    /// tags do not count, and neighbours are in one partition only until a split parts them.
+    /// tags do not count, and neighbours are in one partition only until a split parts them. All
+    /// keys and values together have at most the size of one value.
     ///
     /// ```no_run
     /// # use doyen::Database;
@@ -369,6 +371,36 @@ impl Database {
     /// let answers = transaction.commit().await?;
     /// println!("it was open: {}", answers.of(was_open)?);
     /// # Ok(()) }
+    /// ```
+    ///
+    /// [`watch`](DatabaseTransaction::watch) makes it depend on values that were read before:
+    ///
+    /// ```no_run
+    /// use doyen::{Database, Error};
+    ///
+    /// /// Moves `amount` from Ada's purse to her savings. False if the purse has less.
+    /// async fn save(database: &Database, amount: u64) -> anyhow::Result<bool> {
+    ///     loop {
+    ///         let purse = database.get_versioned("{ada}:purse").await?;
+    ///         let savings = database.get_versioned("{ada}:savings").await?;
+    ///         let number = |value: Option<&doyen::Value>| -> anyhow::Result<u64> {
+    ///             Ok(value.map_or(Ok("0"), |value| std::str::from_utf8(value))?.parse()?)
+    ///         };
+    ///         let Some(left) = number(purse.value())?.checked_sub(amount) else {
+    ///             return Ok(false);
+    ///         };
+    ///         let sum = number(savings.value())? + amount;
+    ///         let mut transaction = database.transaction();
+    ///         transaction.watch(&purse);
+    ///         transaction.watch(&savings);
+    ///         transaction.set("{ada}:purse", left.to_string());
+    ///         transaction.set("{ada}:savings", sum.to_string());
+    ///         match transaction.commit().await {
+    ///             Err(Error::Changed) => {} // another writer was faster: read again
+    ///             done => return Ok(done.map(|_| true)?),
+    ///         }
+    ///     }
+    /// }
     /// ```
     pub fn transaction(&self) -> DatabaseTransaction {
         DatabaseTransaction {

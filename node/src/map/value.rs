@@ -19,15 +19,16 @@ use std::borrow::Cow;
 use std::fmt;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// How the values of a map are encoded.
+/// How the values of a map are encoded. Every program gives a map the same codec.
 ///
 /// Example: [`OpenMap`](crate::OpenMap).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Codec {
-    /// MessagePack with the names of fields and variants. Fields may be added (with
-    /// `#[serde(default)]`), removed and put in another order, and numbers may change their size:
-    /// each program reads what the others wrote.
+    /// MessagePack with the names of fields and variants: for everything, unless there is a reason
+    /// for another codec. Fields may be added (with `#[serde(default)]`, or as an `Option`),
+    /// removed and put in another order, variants may be added anywhere, and numbers may change
+    /// their size: each program reads what the others wrote.
     #[default]
     MessagePack,
     /// bincode's standard encoding: smaller and faster, but only the positions of fields and

@@ -42,6 +42,10 @@ const READY_MAX: Duration = Duration::from_secs(30);
 
 /// Builds a [`Node`]. Everything has a default; see each method.
 ///
+/// Errors name options as flags of `doyen run`: `--value-max` is [`value_max`](Builder::value_max),
+/// `--listen` is [`listen`](Builder::listen). Options without a method of their own are set by
+/// [`options`](Builder::options).
+///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
@@ -89,7 +93,14 @@ impl Builder {
 
     /// Makes this a client: a program that uses the cluster without being a member of it. It needs
     /// seeds, which are data addresses (`--data`, by default port 7401) of nodes; one of them must
-    /// be alive. [`start`](Self::start) connects.
+    /// be alive. [`start`](Self::start) connects, within 10 s
+    /// ([`ready_timeout`](Self::ready_timeout)).
+    ///
+    /// A client is a [`Node`], too, with the same maps, caches, locks and limits. Only a member has
+    /// events, and administers. Any number of tasks may use one client; operations that are under
+    /// way together are sent together. While nodes come and go, operations wait (5 s at most) and
+    /// go to the new primary of their key, and none is applied twice. A node serves 1,000 clients
+    /// at a time ([`clients_max`](Self::clients_max)).
     pub fn client(mut self) -> Self {
         self.client = true;
         self
@@ -198,7 +209,7 @@ impl Builder {
         self
     }
 
-    /// RESP for the whole cluster; by default off in an embedded node.
+    /// RESP for the whole cluster; by default off in an embedded node. Needs the feature `resp`.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), doyen::Error> {
@@ -219,7 +230,8 @@ impl Builder {
         self
     }
 
-    /// RESP for cluster-aware clients; by default off in an embedded node.
+    /// RESP for cluster-aware clients; by default off in an embedded node. Needs the feature
+    /// `resp`.
     #[cfg(feature = "resp")]
     pub fn resp_cluster(mut self, address: impl ToString) -> Self {
         self.options.resp_cluster = Some(Toggle::On(address.to_string()));
@@ -241,7 +253,8 @@ impl Builder {
         self
     }
 
-    /// HTTP: status, table, health and metrics; by default off in an embedded node.
+    /// HTTP: status, table, health and metrics; by default off in an embedded node. Needs the
+    /// feature `http`.
     #[cfg(feature = "http")]
     pub fn http(mut self, address: impl ToString) -> Self {
         self.options.http = Some(Toggle::On(address.to_string()));

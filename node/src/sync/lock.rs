@@ -48,6 +48,16 @@ const BLOCKED_LEAST: Duration = Duration::from_secs(1);
 /// grant ends after its time to live, and the next in line is served. A process that was paused may
 /// find only afterwards that it lost the lock; [`Put::fenced`](crate::Put::fenced) keeps what it
 /// then writes out.
+///
+/// # The line
+/// Callers wait in line at the primary of the lock. A lock that is given back is the next caller's
+/// after one round trip, and any number of callers waits without cost. A line survives a failover,
+/// a move, and a node that is expelled and joins again, in its order. Callers that wait take no
+/// places from other operations.
+///
+/// A data thread of a member has room for 131,072 waiters, in an eighth of its memory at most (1 KB
+/// each). Each process may fill as much of it as is left: one alone has half, and two have a third
+/// each. Clients leave one half to members. A caller that finds no room gets [`Error::Overloaded`].
 #[derive(Clone)]
 pub struct Lock {
     node: Node,

@@ -99,13 +99,16 @@ impl Grant {
 
     /// The fencing token: a number above those of all earlier grants of this name. A resource that
     /// refuses lower tokens than it has seen is safe from holders that lost the lock without
-    /// knowing it ([`Put::fenced`](crate::Put::fenced)).
+    /// knowing it ([`Put::fenced`](crate::Put::fenced)). Tokens begin at the first one again with a
+    /// new cluster. After `doyen recover`, which forgets what only dead members knew, a token may
+    /// come a second time.
     #[must_use]
     pub const fn token(&self) -> u64 {
         self.token
     }
 
-    /// Whether it is certainly held at this moment.
+    /// Whether it is certainly held at this moment. That ends 1.3 s and 2 % before its time to
+    /// live, because clocks differ.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held

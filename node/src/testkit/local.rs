@@ -53,6 +53,18 @@ const LOOK: Duration = Duration::from_millis(2);
 ///
 /// `#[doyen::test]` writes the first line, and ends the cluster.
 ///
+/// The nodes are real ones, with the sockets, threads and timeouts of production, and each cluster
+/// has its own secret, so tests run at the same time. What follows from that:
+///
+/// - Use three nodes: of two, only the older one (`node(0)`) goes on alone.
+/// - What the others notice takes as long as in production: 0.25 to 0.45 s for a node that was
+///   killed, and more for one that is silent.
+/// - After a cut, two nodes still exchange data through a third one, and the coordinator goes on
+///   without a member that it does not hear.
+/// - [`pause`](Local::pause) does not hold the tasks of the test.
+/// - [`advance`](Local::advance) does not move the clocks of the program, of tokio, or of
+///   agreement.
+///
 /// # Panics
 /// All methods that take the number of a node panic if there is no such node.
 #[derive(Debug)]
