@@ -85,6 +85,8 @@ struct MetricsSnapshot {
     handshakes: Vec<(&'static str, &'static str, u64)>,
     /// Datagrams that were not sent: port, error, how many.
     send_errors: Vec<(&'static str, &'static str, u64)>,
+    /// Bytes of datagrams that were sent: port, how many.
+    sent: Vec<(&'static str, u64)>,
     http_auth_failures: u64,
     /// Times from proposals to commits, in seconds, that were not seen before.
     commits: Vec<f64>,
@@ -527,6 +529,13 @@ const FURTHER_COUNTERS: &[MetricRow<()>] = &[
             "Datagrams between nodes that the system did not send, by port (control, data) and \
              error. Those without a buffer (ENOBUFS) are tried again at once, up to 4 times",
         ),
+    metric("doyen_udp_sent_bytes_total")
+        .by(&["port"])
+        .unit(Unit::Bytes)
+        .about(
+            "Bytes of datagrams sent to other nodes, by port (control, data), with those that were \
+             sent again",
+        ),
     metric("doyen_handshakes_total")
         .by(&["port", "outcome"])
         .about(
@@ -630,6 +639,7 @@ impl Metrics {
             certificate: self.identity.certificate(),
             handshakes: handshakes(&self.identity),
             send_errors: self.identity.send_errors().all().collect(),
+            sent: self.identity.send_errors().bytes().collect(),
             http_auth_failures: self.http_auth_failures.load(Ordering::Relaxed),
             commits: self.control.counted().take_commits(),
             sizes,
@@ -831,6 +841,9 @@ fn count(seen: &MetricsSnapshot, control: &Counted, commits: &[f64]) {
         metrics::counter!("doyen_udp_send_errors_total", "port" => *port, "errno" => *errno)
             .absolute(*times);
     }
+    for (port, bytes) in &seen.sent {
+        metrics::counter!("doyen_udp_sent_bytes_total", "port" => *port).absolute(*bytes);
+    }
     for (port, outcome, times) in &seen.handshakes {
         metrics::counter!("doyen_handshakes_total", "port" => *port, "outcome" => *outcome)
             .absolute(*times);
@@ -991,6 +1004,7 @@ mod tests {
             },
             handshakes: vec![("control", "begun", 1)],
             send_errors: vec![("data", "ENOBUFS", 1)],
+            sent: vec![("data", 1_200)],
             http_auth_failures: 0,
             commits: vec![0.003],
             sizes: vec![(

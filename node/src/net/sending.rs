@@ -28,11 +28,21 @@ const NAMED: [(Errno, &str); 8] = [
     (Errno::CONNREFUSED, "ECONNREFUSED"),
 ];
 const NAMES: usize = NAMED.len() + 1;
+/// The ports in the order of [`place`].
+const PORTS: [&str; 2] = ["control", "data"];
+
+const fn place(port: Purpose) -> usize {
+    match port {
+        Purpose::Control => 0,
+        Purpose::Data => 1,
+    }
+}
 
 /// What is sent between nodes, and errors of sends, by port and error.
 #[derive(Debug)]
 pub struct SendErrors {
-    bytes: AtomicU64,
+    /// Of both ports, as are the counts.
+    bytes: [AtomicU64; 2],
     counts: [[AtomicU64; NAMES]; 2],
     /// A lock, because several threads send. It is held for moments, when a send has failed.
     told: Mutex<LogLimit>,
@@ -41,7 +51,7 @@ pub struct SendErrors {
 impl Default for SendErrors {
     fn default() -> Self {
         Self {
-            bytes: AtomicU64::new(0),
+            bytes: Default::default(),
             counts: Default::default(),
             told: Mutex::new(LogLimit::new(A_MINUTE)),
         }
@@ -51,7 +61,7 @@ impl Default for SendErrors {
 impl SendErrors {
     /// What was counted: the port, the error, and how often.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let ports = ["control", "data"].into_iter().zip(&self.counts);
+        let ports = PORTS.into_iter().zip(&self.counts);
         ports.flat_map(|(port, counts)| {
             let names = NAMED.iter().map(|(_, name)| *name).chain(["other"]);
             let counts = counts.iter().map(|count| count.load(Ordering::Relaxed));
@@ -61,10 +71,10 @@ impl SendErrors {
         })
     }
 
-    /// Bytes of datagrams sent to other nodes from both ports, with those that were sent again.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    /// Bytes of datagrams sent to other nodes by port, with those that were sent again.
+    pub fn bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let bytes = self.bytes.iter().map(|sent| sent.load(Ordering::Relaxed));
+        PORTS.into_iter().zip(bytes)
     }
 
     /// Sends a datagram, or a train of them, with a content of `bytes`, by `attempt`.
@@ -82,7 +92,7 @@ impl SendErrors {
         let mut again = 0;
         loop {
             let Err(e) = attempt() else {
-                self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+                self.bytes[place(port)].fetch_add(bytes as u64, Ordering::Relaxed);
                 return Ok(());
             };
             let errno = Errno::from_io_error(&e);
@@ -103,11 +113,7 @@ impl SendErrors {
 
     fn count(&self, port: Purpose, errno: Option<Errno>) {
         let named = NAMED.iter().position(|(known, _)| Some(*known) == errno);
-        let counts = match port {
-            Purpose::Control => &self.counts[0],
-            Purpose::Data => &self.counts[1],
-        };
-        counts[named.unwrap_or(NAMED.len())].fetch_add(1, Ordering::Relaxed);
+        self.counts[place(port)][named.unwrap_or(NAMED.len())].fetch_add(1, Ordering::Relaxed);
     }
 
     fn tell(&self, port: Purpose, to: SocketAddr, e: &io::Error) {

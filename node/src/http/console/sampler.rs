@@ -20,7 +20,12 @@ impl CountersNow {
         Self {
             at: Instant::now(),
             data,
-            peer_bytes: state.identity.send_errors().bytes(),
+            peer_bytes: state
+                .identity
+                .send_errors()
+                .bytes()
+                .map(|(_, sent)| sent)
+                .sum(),
         }
     }
 
