@@ -13,6 +13,7 @@ mod rebalance;
 mod restart;
 mod split;
 mod token;
+mod top;
 mod wait;
 mod weight;
 
@@ -26,6 +27,7 @@ use rebalance::Rebalance;
 use restart::RestartPlan;
 use split::SplitCommand;
 use token::TokenCommand;
+use top::TopCommand;
 use wait::WaitOptions;
 use weight::WeightCommand;
 
@@ -75,6 +77,8 @@ const STATUS_HELP: &str = "Status: 0 the node is a member of a cluster, safe or 
 pub(super) enum AdminCommand {
     /// Show members, keyspaces, and whether all data is safe
     Status(StatusCommand),
+    /// Show the cluster in this terminal, live
+    Top(TopCommand),
     /// Wait until all data is safe
     Wait(WaitOptions),
     /// Show which member holds which partition
@@ -116,6 +120,7 @@ impl AdminCommand {
     pub(super) async fn main(self) -> Result<ExitCode, CommandFailed> {
         match self {
             Self::Status(command) => command.main().await,
+            Self::Top(command) => command.main().await,
             Self::Wait(command) => command.main().await,
             Self::Table(command) => command.main().await,
             Self::Keyspace(command) => command.main().await,

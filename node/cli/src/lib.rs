@@ -18,6 +18,7 @@ mod demo;
 mod describe;
 mod dev;
 mod run;
+mod screen;
 mod secret;
 mod simulate;
 

@@ -11,6 +11,7 @@ use super::row::{ChangeBody, HttpReport, Verb};
 use crate::net::identity::LOCAL_TOKEN;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{HeaderValue, Request, header};
+use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -24,6 +25,7 @@ use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, ToSocketAddrs};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use zeroize::Zeroizing;
@@ -34,6 +36,8 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// How long the answer to a report may take to begin. A healthy node needs some 300 ms.
 const LOOK_MAX: Duration = Duration::from_secs(3);
+/// Parts of a stream that a reader may have before it.
+const PARTS_AHEAD: usize = 16;
 /// How long it may take to connect.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 /// What a port that speaks TLS answers to HTTP in the clear.
@@ -219,18 +223,62 @@ impl Client {
             } else {
                 ANSWER_MAX
             },
-        };
-        let broken = |why: String| HttpError::Connection {
-            address: address.into(),
-            why,
+            parts: None,
         };
         let answer = exchange(address, self.trusted.as_ref(), &asked);
         match tokio::time::timeout(ANSWER_MAX, answer).await {
             Ok(Ok(answer)) => answer.understand(address).map_err(|e| unsent(e, token)),
-            Ok(Err(Broken::Known(e))) => Err(e),
-            Ok(Err(Broken::Io(e))) => Err(broken(reason(&e))),
-            Err(_) => Err(broken(format!("nothing within {ANSWER_MAX:?}"))),
+            Ok(Err(broken)) => Err(broken.at(address)),
+            Err(_) => {
+                let why = format!("nothing within {ANSWER_MAX:?}");
+                Err(Broken::Silent(why).at(address))
+            }
         }
+    }
+
+    /// Follows a stream of server-sent events, and gives each to `each`: its name, and its data as
+    /// JSON. Returns why the stream ended.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the stream is closed.
+    pub async fn follow(&self, path: &str, mut each: impl FnMut(&str, &str)) -> HttpError {
+        let (address, token) = (&*self.address, &*self.token);
+        let (parts, mut came) = mpsc::channel(PARTS_AHEAD);
+        let asked = HttpQuestion {
+            method: "GET",
+            path,
+            body: "",
+            token,
+            begins_within: LOOK_MAX,
+            parts: Some(&parts),
+        };
+        let reading = async {
+            let mut text = SentEvents::default();
+            loop {
+                match tokio::time::timeout(ANSWER_MAX, came.recv()).await {
+                    Ok(Some(part)) if text.add(&part, &mut each) => {}
+                    Ok(Some(_)) => return Broken::Silent("an event is too large".into()),
+                    Ok(None) | Err(_) => {
+                        return Broken::Silent(format!("nothing within {ANSWER_MAX:?}"));
+                    }
+                }
+            }
+        };
+        let answer = exchange(address, self.trusted.as_ref(), &asked);
+        let broken = match select(pin!(answer), pin!(reading)).await {
+            Either::Left((Ok(answer), _)) if answer.status == 200 => {
+                Broken::Silent("it ended the stream".into())
+            }
+            Either::Left((Ok(answer), _)) => {
+                let refused = answer.understand::<Value>(address).err();
+                let foreign = || HttpError::Foreign {
+                    address: address.into(),
+                };
+                return unsent(refused.unwrap_or_else(foreign), token);
+            }
+            Either::Left((Err(broken), _)) | Either::Right((broken, _)) => broken,
+        };
+        broken.at(address)
     }
 }
 
@@ -243,6 +291,8 @@ struct HttpQuestion<'a> {
     token: &'a str,
     /// How long the answer may take to begin.
     begins_within: Duration,
+    /// The parts of a successful answer go here as they come, and it has no end.
+    parts: Option<&'a mpsc::Sender<Bytes>>,
 }
 
 /// The token of nodes without a secret proves nothing, so a caller that sent it counts as one
@@ -293,6 +343,48 @@ pub fn read(bytes: &[u8]) {
 enum Broken {
     Io(io::Error),
     Known(HttpError),
+    /// The connection stands, and what was to come does not.
+    Silent(String),
+}
+
+impl Broken {
+    fn at(self, address: &str) -> HttpError {
+        let why = match self {
+            Self::Known(e) => return e,
+            Self::Io(e) => reason(&e),
+            Self::Silent(why) => why,
+        };
+        HttpError::Connection {
+            address: address.into(),
+            why,
+        }
+    }
+}
+
+/// Text of server-sent events, as far as it has come.
+#[derive(Default)]
+struct SentEvents(Vec<u8>);
+
+impl SentEvents {
+    /// Adds what came, and gives each whole event to `each`. `false`: an event is too large.
+    fn add(&mut self, part: &[u8], mut each: impl FnMut(&str, &str)) -> bool {
+        // The end of an event may lie on both sides of a cut.
+        let mut seen = self.0.len().saturating_sub(1);
+        self.0.extend_from_slice(part);
+        let mut begun = 0;
+        while let Some(end) = self.0[seen..].windows(2).position(|two| two == b"\n\n") {
+            let text = String::from_utf8_lossy(&self.0[begun..seen + end]);
+            let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
+            // A comment is a sign of life.
+            if let (Some(event), Some(data)) = (field("event: "), field("data: ")) {
+                each(event, data);
+            }
+            seen += end + 2;
+            begun = seen;
+        }
+        self.0.drain(..begun);
+        self.0.len() <= ANSWER_BYTES_MAX
+    }
 }
 
 impl From<io::Error> for Broken {
@@ -426,6 +518,15 @@ async fn ask(
         let begins = tokio::time::timeout(asked.begins_within, sender.send_request(request));
         let answer = begins.await.map_err(late)?.map_err(io_error)?;
         let status = answer.status().as_u16();
+        if let (200, Some(parts)) = (status, asked.parts) {
+            let mut body = Body::new(answer.into_body()).into_data_stream();
+            while let Some(part) = body.next().await {
+                // A reader that has gone drops this, too.
+                let _ = parts.send(part.map_err(io_error)?).await;
+            }
+            let body = Bytes::new();
+            return Ok(HttpReply { status, body });
+        }
         let body = to_bytes(Body::new(answer.into_body()), ANSWER_BYTES_MAX).await;
         let body = body.map_err(io_error)?;
         Ok(HttpReply { status, body })
@@ -530,6 +631,42 @@ mod tests {
         let (error, took) = asked_of(b"-ERR wrong number of arguments for 'get' command\r\n").await;
         assert!(matches!(error, HttpError::Foreign { .. }), "{error}");
         assert!(took < Duration::from_secs(2), "{took:?}");
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_followed_until_it_ends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("known").to_string();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            stream.write_all(head).await.expect("written");
+            stream
+                .write_all(b"event: one\ndata: 1\n\n: nothing\n\nevent: two\ndata: 2\n\n")
+                .await
+                .expect("written");
+        });
+        let mut came = Vec::new();
+        let ended = Client::of_open(address)
+            .follow("/events?follow=true", |name, data| {
+                came.push(format!("{name} {data}"));
+            })
+            .await;
+        assert_eq!(came, ["one 1", "two 2"], "{ended}");
+        assert!(matches!(ended, HttpError::Connection { .. }), "{ended}");
+    }
+
+    #[test]
+    fn events_are_read_wherever_their_text_is_cut() {
+        let text = b"event: a\ndata: {}\n\n: nothing\n\nid: 7\nevent: b\ndata: 1\n\n";
+        for cut in 1..=text.len() {
+            let (mut events, mut came) = (SentEvents::default(), Vec::new());
+            for part in text.chunks(cut) {
+                let kept = events.add(part, |name, data| came.push(format!("{name} {data}")));
+                assert!(kept);
+            }
+            assert_eq!(came, ["a {}", "b 1"], "cut into {cut} bytes");
+        }
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! The state that the demo shows. It holds facts only; the view draws them.
 
+use crate::screen::Cell;
 use doyen::http::client::Client;
 use doyen::report::status::ClusterReport;
 use doyen::report::table::{PartitionState, TableReport};
@@ -58,17 +59,6 @@ pub(super) struct Actor {
     pub(super) leads: usize,
     pub(super) copies: usize,
     pub(super) learns: usize,
-}
-
-/// A partition. The order is by primary, then by what the partition lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Cell {
-    /// The index of its primary in `nodes`.
-    pub(super) primary: Option<usize>,
-    /// Whether it is served.
-    pub(super) open: bool,
-    /// Whether it has another copy in sync.
-    pub(super) whole: bool,
 }
 
 /// A line of the story.

@@ -3,8 +3,8 @@
 mod draw;
 
 use super::SharedScene;
+use crate::screen::{Cell, Pressed, pressed};
 use crate::{CommandFailed, say};
-use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::DefaultTerminal;
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl DemoView {
                         return CommandFailed::new(format!("cannot draw here ({e}): use --plain"));
                     }
                     drop(scene);
-                    if wants_to_end() {
+                    if pressed() == Some(Pressed::End) {
                         return CommandFailed {
                             message: "interrupted: every node of the demo was stopped".into(),
                             status: 130,
@@ -91,8 +91,7 @@ impl DemoView {
 
     fn tell_figures(&self) {
         let scene = self.scene.borrow();
-        let count =
-            |f: fn(&super::scene::Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
+        let count = |f: fn(&Cell) -> bool| scene.cells.iter().filter(|c| f(c)).count();
         say(format_args!(
             "{:6.2} s    {:>6} writes/s  {} acknowledged  {} of {} partitions served, \
              {} with two copies\n",
@@ -104,21 +103,4 @@ impl DemoView {
             count(|c| c.whole)
         ));
     }
-}
-
-/// Whether q, Escape or Ctrl-C was pressed. Ctrl-C is no signal while the terminal is in raw mode.
-fn wants_to_end() -> bool {
-    while event::poll(Duration::ZERO).unwrap_or(false) {
-        let Ok(Event::Key(key)) = event::read() else {
-            continue;
-        };
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if key.kind == KeyEventKind::Press
-            && (matches!(key.code, KeyCode::Char('q') | KeyCode::Esc)
-                || (control && key.code == KeyCode::Char('c')))
-        {
-            return true;
-        }
-    }
-    false
 }

@@ -8,38 +8,14 @@
 //!   story          what happened, the latest at the bottom
 //! ```
 
-use crate::demo::scene::{self, Actor, Cell, Mood, Scene};
+use crate::demo::scene::{self, Actor, Mood, Scene};
+use crate::screen::{colour, health, panel, partition_counts, strip};
 use crate::wrap;
-use doyen::report::status::ClusterReport;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, BorderType, Padding, Paragraph, Sparkline};
-
-/// A colour for each node; they differ on a light and on a dark background.
-const COLOURS: [Color; 8] = [
-    Color::Cyan,
-    Color::Magenta,
-    Color::Yellow,
-    Color::Green,
-    Color::Blue,
-    Color::LightRed,
-    Color::LightCyan,
-    Color::LightMagenta,
-];
-
-fn colour(node: usize) -> Color {
-    COLOURS[node % COLOURS.len()]
-}
-
-fn panel(title: &str) -> Block<'_> {
-    Block::bordered()
-        .border_type(BorderType::Rounded)
-        .border_style(Style::new().dim())
-        .padding(Padding::horizontal(1))
-        .title(Span::styled(format!(" {title} "), Style::new().bold()))
-}
+use ratatui::widgets::{Paragraph, Sparkline};
 
 /// Draws everything.
 pub(super) fn scene(frame: &mut Frame<'_>, scene: &Scene) {
@@ -60,23 +36,9 @@ pub(super) fn scene(frame: &mut Frame<'_>, scene: &Scene) {
 }
 
 fn heading(scene: &Scene) -> Paragraph<'_> {
-    let (word, ground) = match scene.report.as_ref() {
-        Some(r) if r.safe => (" safe ", Color::Green),
-        Some(r) if r.keyspaces.iter().any(|k| k.unavailable > 0) => {
-            (" not all is served ", Color::Red)
-        }
-        Some(_) => (" not safe yet ", Color::Yellow),
-        None => (" no cluster yet ", Color::DarkGray),
-    };
     Paragraph::new(Line::from(vec![
         " doyen demo ".bold(),
-        Span::styled(
-            word,
-            Style::new()
-                .fg(Color::Black)
-                .bg(ground)
-                .add_modifier(Modifier::BOLD),
-        ),
+        health(scene.report.as_ref()),
         format!("  {}", scene.act).into(),
         format!("   {:.1} s   q ends", scene.elapsed().as_secs_f64()).dim(),
     ]))
@@ -146,69 +108,9 @@ fn member<'a>(scene: &Scene, index: usize, node: &'a Actor, most: usize) -> Line
 fn draw_partitions(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
     let block = panel("partitions: the colour is the primary's, a full block has two copies");
     let width = usize::from(block.inner(area).width).max(1);
-    let rows = 2;
-    // Each character stands for several partitions, and shows the worst of them.
-    let (places, count) = (width * rows, scene.cells.len());
-    let run = |i: usize| {
-        scene
-            .cells
-            .get(i * count / places..((i + 1) * count).div_ceil(places))
-            .unwrap_or_default()
-    };
-    let cells: Vec<Span<'_>> = (0..places)
-        .map(run)
-        .filter(|r| !r.is_empty())
-        .map(cell)
-        .collect();
-    let mut lines: Vec<Line<'_>> = cells
-        .chunks(width)
-        .take(rows)
-        .map(|c| Line::from(c.to_vec()))
-        .collect();
-    lines.resize(rows, Line::default());
-    lines.push(counts(scene.report.as_ref()));
+    let mut lines = strip(&scene.cells, width, 2);
+    lines.push(partition_counts(scene.report.as_ref()));
     frame.render_widget(Paragraph::new(lines).block(block), area);
-}
-
-fn cell(run: &[Cell]) -> Span<'static> {
-    let primary = run.first().and_then(|c| c.primary);
-    let style = primary.map_or(Style::new().dim(), |p| Style::new().fg(colour(p)));
-    if run.iter().any(|c| !c.open || c.primary.is_none()) {
-        return Span::styled("╳", Style::new().fg(Color::Red));
-    }
-    Span::styled(
-        if run.iter().all(|c| c.whole) {
-            "█"
-        } else {
-            "▒"
-        },
-        style,
-    )
-}
-
-fn counts(report: Option<&ClusterReport>) -> Line<'static> {
-    let Some((report, keyspace)) = report.and_then(|r| Some((r, r.keyspaces.first()?))) else {
-        return Line::default();
-    };
-    let figure = |n: usize, what: &str, bad: Color| {
-        let text = format!("{n} {what}   ");
-        if n == 0 {
-            text.dim()
-        } else {
-            Span::styled(text, Style::new().fg(bad).bold())
-        }
-    };
-    Line::from(vec![
-        format!("{} partitions   ", keyspace.partitions).into(),
-        figure(keyspace.unavailable, "not served", Color::Red),
-        figure(
-            keyspace.under_replicated,
-            "with too few copies",
-            Color::Yellow,
-        ),
-        figure(report.moves.len(), "moving", Color::Yellow),
-        format!("table {} of term {}", report.version, report.term).dim(),
-    ])
 }
 
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, scene: &Scene) {
@@ -273,6 +175,7 @@ fn told(line: &scene::SceneLine, width: usize) -> impl Iterator<Item = Line<'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::screen::Cell;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
