@@ -29,8 +29,8 @@ use tokio::task::LocalSet;
 /// Starts a cluster on this machine, kills its coordinator under load, and counts lost writes.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The last line has the figures. Status 1 if an acknowledged write was lost or a \
-                  read was stale."
+    after_help = "The last line has the figures; with --keep, the addresses follow. Status 1 if an \
+                  acknowledged write was lost or a read was stale."
 )]
 pub(super) struct Demo {
     /// Nodes at the start, 2 to 9
@@ -52,7 +52,14 @@ pub(super) struct Demo {
     /// Print plain lines, even on a terminal
     #[arg(long)]
     plain: bool,
+    /// Leave the cluster running afterwards, until Ctrl-C, and print its addresses
+    #[arg(long)]
+    keep: bool,
 }
+
+/// What a person may want to do next.
+const NEXT: &str = "Next: `doyen demo --keep` leaves this cluster running, with a page to look at. \
+                    `doyen dev` starts one to write programs against.\n";
 
 /// State that all parts of the demo share. They run on one thread.
 type SharedScene = Rc<RefCell<Scene>>;
@@ -73,8 +80,12 @@ impl Demo {
         };
         // Leave the terminal's full screen first: the rest belongs into the scrollback.
         view.close();
-        let verdict = outcome?;
-        super::say(format_args!("{verdict}\n"));
+        let (verdict, nodes) = outcome?;
+        let next = if self.keep { "" } else { NEXT };
+        super::say(format_args!("{next}{verdict}\n"));
+        if self.keep {
+            nodes.keep().await?;
+        }
         Ok(if verdict.holds() {
             ExitCode::SUCCESS
         } else {

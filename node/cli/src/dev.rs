@@ -1,27 +1,27 @@
 //! `doyen dev`: a cluster on this machine that stays until Ctrl-C, with ports that are always the
 //! same, to write programs against and to look at.
 
+use crate::stay::{Interrupts, cannot_start, stay};
 use crate::{CommandFailed, runtime, say};
-use doyen::testkit::Process;
+use doyen::testkit::{NotStarted, Process};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a process may take to open its ports.
 const OPEN_MAX: Duration = Duration::from_secs(10);
-/// How long the nodes may take to hand over and to end.
-const END_MAX: Duration = Duration::from_secs(20);
-/// The interval at which the nodes are looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// Nodes that have ports.
+const NODES_MAX: i64 = 8;
 
 /// Starts a cluster on this machine that stays until Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "The nodes are n1, n2 and so on. They take no secret, so they answer this machine \
                   alone. Their data is gone when they end. The first one has the ports of `doyen \
-                  run`; each further one has 10 more for other nodes, and 1000 more for clients."
+                  run`; each further one has 10 more for other nodes, and 1000 more for clients. \
+                  `kill -9` a node to see what happens; `doyen dev --join 2` starts n2 again."
 )]
 pub(super) struct Dev {
     /// Nodes, 1 to 8
@@ -29,9 +29,17 @@ pub(super) struct Dev {
         long,
         default_value_t = 3,
         value_name = "N",
-        value_parser = clap::value_parser!(u8).range(1..=8)
+        value_parser = clap::value_parser!(u8).range(1..=NODES_MAX)
     )]
     nodes: u8,
+    /// Start node nN alone: a further one, or one that has ended. The others run already, by this
+    /// command in another terminal
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u8).range(1..=NODES_MAX)
+    )]
+    join: Option<u8>,
     /// Memory for the data of each node
     #[arg(long, default_value = "256mb", value_name = "SIZE")]
     memory_max: String,
@@ -56,9 +64,10 @@ struct DevPorts {
 }
 
 impl DevPorts {
-    /// Of the node that is started as this one, from 0 on.
-    const fn of(node: u16, offset: u16) -> Self {
-        let (nodes, clients) = (offset + 10 * node, offset + 1000 * node);
+    /// Of the node with this number, from 1 on.
+    fn of(number: u8, offset: u16) -> Self {
+        let further = u16::from(number.saturating_sub(1));
+        let (nodes, clients) = (offset + 10 * further, offset + 1000 * further);
         Self {
             listen: 7400 + nodes,
             data: 7401 + nodes,
@@ -85,53 +94,68 @@ impl Dev {
     }
 
     async fn run(self) -> Result<ExitCode, CommandFailed> {
-        let cannot = |e: std::io::Error| CommandFailed::new(format!("cannot start: {e}"));
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
-        let logs = tempfile::tempdir().map_err(cannot)?;
+        let interrupts = Interrupts::new()?;
+        let logs = tempfile::tempdir().map_err(cannot_start)?;
+        let numbers = self.join.map_or(1..=self.nodes, |n| n..=n);
         let mut nodes = Vec::new();
-        for node in 0..u16::from(self.nodes) {
-            let name = format!("n{}", node + 1);
-            let log = logs.path().join(format!("{name}.log"));
-            let command = self.command(node, &name)?;
-            let started = Process::start(&name, command, &log, OPEN_MAX).await;
-            let process = started.map_err(|e| {
-                let ports = DevPorts::of(node, self.offset)
-                    .all()
-                    .map(|(_, port)| port.to_string());
-                let ports = ports.join(", ");
-                CommandFailed::new(format!(
-                    "{e}. It needs the ports {ports}: stop what has one of them"
-                ))
-            })?;
-            nodes.push((name, process));
+        for number in numbers {
+            nodes.push(self.start(number, logs.path()).await?);
         }
-        say(format_args!("{}", greeting(self.nodes, self.offset)));
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => break,
-                _ = terminate.recv() => break,
-                () = tokio::time::sleep(LOOK) => tell_ended(&mut nodes),
-            }
-            if nodes.is_empty() {
-                return Err(CommandFailed::new("every node has ended"));
-            }
-        }
-        say(format_args!("stopping\n"));
-        for (_, process) in &mut nodes {
-            process.terminate();
-        }
-        let all = async {
-            for (_, process) in &mut nodes {
-                // One that does not end is killed with this command.
-                let _ = process.ended().await;
-            }
+        let table = table(&nodes, self.offset);
+        say(format_args!("{table}\n{}", self.next_steps()));
+        let again = |name: &str| {
+            let number = name.trim_start_matches('n');
+            format!("To start it again: {}\n", self.joining(number))
         };
-        let _ = tokio::time::timeout(END_MAX, all).await;
+        stay(nodes, interrupts, again).await?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn command(&self, node: u16, name: &str) -> Result<Command, CommandFailed> {
+    async fn start(&self, number: u8, logs: &Path) -> Result<(String, Process), CommandFailed> {
+        let (name, ports) = (format!("n{number}"), DevPorts::of(number, self.offset));
+        let log = logs.join(format!("{name}.log"));
+        let command = self.command(number, &name)?;
+        let started = Process::start(&name, command, &log, OPEN_MAX).await;
+        let process = started.map_err(|e| CommandFailed::new(not_started(&e, ports)))?;
+        Ok((name, process))
+    }
+
+    /// The command that starts this node of the cluster alone.
+    fn joining(&self, number: impl std::fmt::Display) -> String {
+        let mut text = format!("doyen dev --join {number}");
+        // Writing to a string cannot fail.
+        if self.nodes != 3 {
+            let _ = write!(text, " --nodes {}", self.nodes);
+        }
+        if self.offset != 0 {
+            let _ = write!(text, " --offset {}", self.offset);
+        }
+        text
+    }
+
+    /// What a person can do with the cluster.
+    fn next_steps(&self) -> String {
+        if self.join.is_some() {
+            return "Ctrl-C stops it: it hands its data over first.\n".into();
+        }
+        let first = DevPorts::of(1, self.offset);
+        let http = if self.offset == 0 {
+            String::new()
+        } else {
+            format!(" --http {}", local(first.http))
+        };
+        let mut text = format!(
+            "redis-cli -p {} set greeting hello\ndoyen status{http}\ndoyen top{http}\n",
+            first.resp
+        );
+        if i64::from(self.nodes) < NODES_MAX {
+            let joining = self.joining(self.nodes + 1);
+            let _ = writeln!(text, "{joining:<33} # in another terminal: one node more");
+        }
+        text + "\nCtrl-C stops the cluster. Its data is gone then.\n"
+    }
+
+    fn command(&self, number: u8, name: &str) -> Result<Command, CommandFailed> {
         let binary = std::env::current_exe()
             .map_err(|e| CommandFailed::new(format!("cannot start node {name}: {e}")))?;
         let mut command = Command::new(binary);
@@ -145,10 +169,10 @@ impl Dev {
         command.args(["run", "--exit-with-stdin", "--name", name]);
         // Nothing outlives the cluster, so no node waits for long to hand over.
         command.args(["--memory-max", &self.memory_max, "--leave-timeout", "2s"]);
-        for (flag, port) in DevPorts::of(node, self.offset).all() {
+        for (flag, port) in DevPorts::of(number, self.offset).all() {
             command.args([flag, &format!("127.0.0.1:{port}")]);
         }
-        for seed in 0..u16::from(self.nodes) {
+        for seed in 1..=self.nodes {
             let listen = DevPorts::of(seed, self.offset).listen;
             command.args(["--seed", &format!("127.0.0.1:{listen}")]);
         }
@@ -156,49 +180,39 @@ impl Dev {
     }
 }
 
-/// Says which nodes have ended by themselves, and why, and forgets them.
-fn tell_ended(nodes: &mut Vec<(String, Process)>) {
-    nodes.retain_mut(|(name, process)| {
-        let Some(status) = process.status() else {
-            return true;
-        };
-        // Of a node that ended by itself, the last line of its log says why.
-        match status.code() {
-            Some(_) => say(format_args!("{name} has ended: {}\n", process.last_words())),
-            None => say(format_args!("{name} has ended: {status}\n")),
-        }
-        false
-    });
+/// Why a node did not start. If it may be for its ports, the text names them.
+fn not_started(e: &NotStarted, ports: DevPorts) -> String {
+    if !e.log.contains("in use") {
+        return e.to_string();
+    }
+    let ports = ports.all().map(|(_, port)| port.to_string()).join(", ");
+    format!(
+        "{e}. It needs the ports {ports}: stop what has one of them, or give --offset N, which is \
+         added to every port"
+    )
 }
 
-/// What a person sees once the cluster is there.
-fn greeting(nodes: u8, offset: u16) -> String {
-    let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-    let mut text = String::from("node  Redis clients    console and HTTP\n");
-    for node in 0..u16::from(nodes) {
-        let ports = DevPorts::of(node, offset);
-        let name = format!("n{}", node + 1);
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            text,
-            "{name:<5} {:<16} http://{}",
-            at(ports.resp).to_string(),
-            at(ports.http)
-        );
-    }
-    let first = DevPorts::of(0, offset);
-    let _ = write!(
-        text,
-        "\nredis-cli -p {} set greeting hello\ndoyen status{}\n\n\
-         Ctrl-C stops the cluster. Its data is gone then.\n",
-        first.resp,
-        if offset == 0 {
-            String::new()
-        } else {
-            format!(" --http {}", at(first.http))
-        },
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// The nodes with their addresses.
+fn table(nodes: &[(String, Process)], offset: u16) -> String {
+    let rows = nodes
+        .iter()
+        .map(|(name, process)| row(name, process.pid(), offset));
+    let head = format!(
+        "{:<5} {:<8} {:<16} {}\n",
+        "node", "pid", "Redis clients", "console and HTTP"
     );
-    text
+    head + &rows.collect::<String>()
+}
+
+fn row(name: &str, pid: u32, offset: u16) -> String {
+    let number = name.trim_start_matches('n').parse().unwrap_or(1);
+    let ports = DevPorts::of(number, offset);
+    let (resp, http) = (local(ports.resp).to_string(), local(ports.http));
+    format!("{name:<5} {pid:<8} {resp:<16} http://{http}\n")
 }
 
 #[cfg(test)]
@@ -208,28 +222,36 @@ mod tests {
 
     #[test]
     fn no_two_ports_are_the_same_and_the_first_node_has_the_usual_ones() {
-        let ports = (0..8).flat_map(|node| DevPorts::of(node, 0).all());
+        let ports = (1..=8).flat_map(|number| DevPorts::of(number, 0).all());
         let ports: BTreeSet<u16> = ports.map(|(_, port)| port).collect();
         assert_eq!(ports.len(), 40);
-        assert_eq!(DevPorts::of(0, 0).http, 7480);
+        assert_eq!(DevPorts::of(1, 0).http, 7480);
+    }
+
+    fn dev(args: &[&str]) -> Dev {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            dev: Dev,
+        }
+        <Line as clap::Parser>::parse_from([&["dev"], args].concat()).dev
     }
 
     #[test]
-    fn the_greeting_names_every_node_and_its_console() {
-        let text = greeting(2, 0);
-        assert!(
-            text.contains("n1    127.0.0.1:7379   http://127.0.0.1:7480\n"),
-            "{text}"
+    fn each_node_has_a_row_and_the_next_steps_name_the_first_one() {
+        assert_eq!(
+            row("n2", 77, 0),
+            "n2    77       127.0.0.1:8379   http://127.0.0.1:8480\n"
         );
+        let text = dev(&[]).next_steps();
         assert!(text.contains("\ndoyen status\n"), "{text}");
-        let other = greeting(1, 30_000);
+        assert!(text.contains("\ndoyen dev --join 4 "), "{text}");
+        let text = dev(&["--offset", "30000", "--nodes", "8"]).next_steps();
         assert!(
-            other.contains("doyen status --http 127.0.0.1:37480\n"),
-            "{other}"
-        );
-        assert!(
-            text.contains("n2    127.0.0.1:8379   http://127.0.0.1:8480\n"),
+            text.contains("doyen status --http 127.0.0.1:37480\n") && !text.contains("--join"),
             "{text}"
         );
+        let again = dev(&["--nodes", "2", "--offset", "5"]).joining(1);
+        assert_eq!(again, "doyen dev --join 1 --nodes 2 --offset 5");
     }
 }

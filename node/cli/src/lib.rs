@@ -21,6 +21,7 @@ mod run;
 mod screen;
 mod secret;
 mod simulate;
+mod stay;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};

@@ -1,9 +1,11 @@
 //! The nodes of the demo: child processes of this same binary. They end with the demo, however it
 //! ends.
 
-use crate::CommandFailed;
+use crate::stay::{Interrupts, stay};
+use crate::{CommandFailed, say};
 use doyen::http::client::Client;
 use doyen::testkit::{Household, node_name};
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -27,6 +29,63 @@ pub(super) struct DemoProcess {
     /// Asks its HTTP.
     pub(super) http: Client,
     process: doyen::testkit::Process,
+}
+
+/// The nodes that live at the end, with their secret.
+#[derive(Debug)]
+pub(super) struct DemoNodes {
+    household: Household,
+    processes: Vec<DemoProcess>,
+}
+
+impl DemoNodes {
+    pub(super) fn new(nursery: Nursery, processes: Vec<DemoProcess>) -> Self {
+        let household = nursery.household;
+        Self {
+            household,
+            processes,
+        }
+    }
+
+    /// Keeps them until Ctrl-C, and says where they are.
+    pub(super) async fn keep(self) -> Result<(), CommandFailed> {
+        let interrupts = Interrupts::new()?;
+        let token = self.household.operator_token()?;
+        let secret = self.household.secret_file().display().to_string();
+        say(format_args!(
+            "{}",
+            addresses(&self.processes, &token, &secret)
+        ));
+        let nodes = self.processes.into_iter();
+        let nodes = nodes.map(|node| (node.name, node.process)).collect();
+        // The directory with the secret goes last.
+        let kept = stay(nodes, interrupts, |_| String::new()).await;
+        drop(self.household);
+        kept
+    }
+}
+
+/// Where a person finds the cluster.
+fn addresses(nodes: &[DemoProcess], token: &str, secret: &str) -> String {
+    let mut text = String::from("\nThe cluster stays until Ctrl-C.\n\n");
+    // Writing to a string cannot fail.
+    for node in nodes {
+        let (name, http) = (&node.name, node.http.address());
+        let port = node.resp.port();
+        let _ = writeln!(
+            text,
+            "{name:<8} redis-cli -p {port:<6} console http://{http}"
+        );
+    }
+    if let Some(first) = nodes.first() {
+        let http = first.http.address();
+        let _ = write!(
+            text,
+            "\nThe console takes this token of an operator: {token}\n\
+             doyen top --http {http} --secret-file {secret}\n"
+        );
+    }
+    text
 }
 
 impl Nursery {

@@ -2,7 +2,7 @@
 
 use super::SharedScene;
 use super::lane::DemoLane;
-use super::nodes::{DemoProcess, Nursery};
+use super::nodes::{DemoNodes, DemoProcess, Nursery};
 use super::observer;
 use super::scene::{Actor, Mood, SAMPLE};
 use crate::{CommandFailed, PARTITIONS, counted};
@@ -60,12 +60,12 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// Plays the demo.
+/// Plays the demo. Returns the nodes that live, too: they end when they are dropped.
 pub(super) async fn play(
     nodes: u8,
     seconds: u16,
     scene: SharedScene,
-) -> Result<DemoVerdict, CommandFailed> {
+) -> Result<(DemoVerdict, DemoNodes), CommandFailed> {
     let mut stage = DemoStage {
         scene: scene.clone(),
         nursery: Nursery::new(nodes)?,
@@ -118,7 +118,7 @@ pub(super) async fn play(
     );
     stage.rest(1.0).await?;
     let scene = scene.borrow();
-    Ok(DemoVerdict {
+    let verdict = DemoVerdict {
         writes: scene.writes,
         reads: scene.reads,
         lost,
@@ -126,7 +126,8 @@ pub(super) async fn play(
         gap_max: scene.gap_max,
         safe_after_kill,
         safe_after_join,
-    })
+    };
+    Ok((verdict, DemoNodes::new(stage.nursery, stage.processes)))
 }
 
 /// Waits until every client has finished its operation, then lets each check its acknowledged

@@ -1,23 +1,50 @@
 //! The demo is the first thing that a newcomer runs: it works without a terminal, and loses
 //! nothing.
 
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
+const BINARY: &str = env!("CARGO_BIN_EXE_doyen");
+
 #[test]
-fn the_demo_loses_nothing_and_its_last_line_shows_it() {
-    let demo = Command::new(env!("CARGO_BIN_EXE_doyen"))
-        .args(["demo", "--seconds", "4"])
+fn the_demo_loses_nothing_and_leaves_its_cluster_on_demand() {
+    let mut demo = Command::new(BINARY)
+        .args(["demo", "--seconds", "4", "--keep"])
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut lines = BufReader::new(demo.stdout.take().expect("it is piped"));
+    let mut said = String::new();
+    while !said.contains("\ndoyen top ") {
+        if lines.read_line(&mut said).expect("text") == 0 {
+            let mut complaint = String::new();
+            let mut stderr = demo.stderr.take().expect("it is piped");
+            stderr.read_to_string(&mut complaint).expect("text");
+            panic!("{said}{complaint}");
+        }
+    }
+    let figures = said.lines().find(|line| line.starts_with("acknowledged "));
+    let figures = figures.expect("a line of figures");
+    assert!(figures.contains("  lost 0  stale 0 of "), "{said}");
+    // The command that it names shows the cluster that it left.
+    let top = said.lines().last().expect("a last line");
+    let asked = top.strip_prefix("doyen top ").expect("a command");
+    let status = Command::new(BINARY)
+        .arg("status")
+        .args(asked.split(' '))
         .output()
         .expect("the binary runs");
-    let said = String::from_utf8_lossy(&demo.stdout);
-    let complaint = String::from_utf8_lossy(&demo.stderr);
-    assert!(demo.status.success(), "{said}{complaint}");
-    let last = said.lines().last().unwrap_or_default();
+    kill_process(Pid::from_child(&demo), Signal::INT).expect("it lives");
+    assert!(demo.wait().expect("it ends").success());
+    let shown = String::from_utf8_lossy(&status.stdout);
     assert!(
-        last.starts_with("acknowledged ") && last.contains("  lost 0  stale 0 of "),
-        "{said}{complaint}"
+        status.status.success() && shown.contains(" live "),
+        "{shown}"
     );
+
     // The oldest member stands for election first, in the next term. If this machine delays all
     // nodes for longer than that, the election takes more terms.
     let (victim, after_kill) = said
