@@ -207,6 +207,16 @@ mod key_events;
 mod log_limit;
 #[cfg(any(feature = "http", feature = "resp"))]
 mod login_throttle;
+#[cfg_attr(
+    not(feature = "http"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        unused_imports,
+        reason = "only examinations read all of it"
+    )
+)]
+mod machine;
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;
