@@ -2,6 +2,8 @@
 //! JSON, and the command line prints them. Each is made from a table and what is known of its
 //! members; none changes anything.
 
+#[cfg(feature = "http")]
+pub(crate) mod alerts;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod loads;

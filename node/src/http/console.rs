@@ -11,7 +11,6 @@
 //! of its own, so anyone may load it; what it shows needs a token. [`ConsoleFeed`] looks at the
 //! cluster once for all pages that are open, and not at all if none is.
 
-pub(super) mod alerts;
 mod feed;
 mod locate;
 mod page;

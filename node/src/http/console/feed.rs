@@ -13,9 +13,9 @@
 use super::super::HttpState;
 use super::super::credentials::{CredentialSource, HttpCaller};
 use super::super::failure::{HttpAnswer, HttpFailure};
-use super::alerts::alerts;
 use crate::events::{ClusterEvent, Events};
 use crate::history::{INTERVAL, SAMPLES, Sample};
+use crate::report::alerts::alerts;
 use axum::body::Body;
 use axum::extract::{Extension, State as Shared};
 use axum::http::{StatusCode, header};

@@ -13,7 +13,7 @@ const MEMORY_HIGH: u8 = 90;
 /// How urgent an alert is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(in super::super) enum AlertSeverity {
+pub(crate) enum AlertSeverity {
     /// Data is not served, or may be lost.
     Critical,
     /// The next fault may be one too many.
@@ -22,12 +22,12 @@ pub(in super::super) enum AlertSeverity {
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(in super::super) struct Alert {
+pub(crate) struct Alert {
     /// The name of its rule.
-    name: &'static str,
-    severity: AlertSeverity,
-    text: String,
-    runbook: String,
+    pub(crate) name: &'static str,
+    pub(crate) severity: AlertSeverity,
+    pub(crate) text: String,
+    pub(crate) runbook: String,
 }
 
 impl Alert {
@@ -49,7 +49,7 @@ fn partitions(count: usize) -> String {
 }
 
 /// The alerts that hold in this cluster, the most urgent ones first.
-pub(in super::super) fn alerts(cluster: &ClusterReport) -> Vec<Alert> {
+pub(crate) fn alerts(cluster: &ClusterReport) -> Vec<Alert> {
     use AlertSeverity::{Critical, Warning};
     let mut all = Vec::new();
     if cluster.coordinator.is_none() {
@@ -140,8 +140,8 @@ mod tests {
         assert!(texts.contains(&"n1 has filled 90 % of its memory."));
         let urgent = all.iter().map(|a| a.severity == AlertSeverity::Warning);
         assert!(urgent.is_sorted(), "the most urgent ones come first");
-        let rules = include_str!("../../../alerts.yml");
-        let page = include_str!("../../../../docs/operations.md");
+        let rules = include_str!("../../alerts.yml");
+        let page = include_str!("../../../docs/operations.md");
         let split = Alert::new("DoyenSplit", AlertSeverity::Critical, String::new());
         for alert in all.iter().chain([&split]) {
             assert!(rules.contains(&format!("alert: {}\n", alert.name)));
