@@ -31,6 +31,7 @@ use crate::events::{EventLog, Events, LoggedEvent};
 use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
+use crate::net::path::PathReading;
 use counted::Counted;
 use doyen_gossip::AgreementConfig;
 use doyen_gossip::agreement::{
@@ -40,7 +41,7 @@ use doyen_placement::loads::Report;
 use doyen_placement::planner::{HandOverUrgency, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::collections::BTreeMap;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -225,6 +226,20 @@ pub struct Coordinated {
     pub oversight: Oversight,
 }
 
+/// What the control thread knows of the ways to other nodes.
+#[derive(Debug, Clone, Default)]
+pub struct ControlPaths {
+    /// What the open connections have measured, by member. A member of a large cluster has no
+    /// connection to most of the others.
+    pub paths: BTreeMap<MemberId, PathReading>,
+    /// The addresses that could not be dialled within the last seconds, and why.
+    pub failures: BTreeMap<SocketAddr, String>,
+    /// The addresses of the seeds.
+    pub seeds: Vec<SocketAddr>,
+    /// Names of seeds that do not resolve.
+    pub unresolved: Vec<String>,
+}
+
 #[derive(Debug)]
 enum Command {
     Admin(AdminRequest, oneshot::Sender<AdminReply>),
@@ -236,6 +251,7 @@ enum Command {
     Loads(oneshot::Sender<Loads>),
     History(MemberId, u64, oneshot::Sender<Samples>),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
+    Paths(oneshot::Sender<ControlPaths>),
     HandOver(HandOverUrgency, oneshot::Sender<()>),
     Depart(oneshot::Sender<()>),
 }
@@ -376,6 +392,14 @@ impl ControlHandle {
     /// The control thread has ended.
     pub async fn coordinated(&self) -> Result<Option<Box<Coordinated>>, ControlClosed> {
         self.ask(Command::Coordinated).await
+    }
+
+    /// What this node knows of the ways to other nodes.
+    ///
+    /// # Errors
+    /// The control thread has ended.
+    pub async fn paths(&self) -> Result<ControlPaths, ControlClosed> {
+        self.ask(Command::Paths).await
     }
 
     /// Events from now on.

@@ -42,6 +42,8 @@ use crate::control::shared::Shared;
 use crate::hooks::Hooks;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
+#[cfg(feature = "http")]
+use crate::net::links::paths::ThreadPaths;
 use doyen_engine::op::{Failure, Operation, OperationBatch, Outcome, PartitionOperation, Work};
 use doyen_engine::{Bookmark, Filter, KeyFilter, Limits, Maps};
 #[cfg(feature = "http")]
@@ -306,6 +308,9 @@ enum DataMessage {
         /// Receives the answer.
         answer: oneshot::Sender<Result<MapEntry, String>>,
     },
+    /// Asks what is known of the ways to other members.
+    #[cfg(feature = "http")]
+    Paths(oneshot::Sender<ThreadPaths>),
     /// For a client: asks for the reasons why its seeds refused it.
     Refusals(oneshot::Sender<Vec<(SocketAddr, endpoint::DialFailure)>>),
     /// For a client: the seeds from now on.
@@ -569,6 +574,12 @@ impl DataHandle {
         let inbox = self.inbox_of(|| Some(wanted.at.partition));
         inbox.tell(DataMessage::KeysSince(wanted, answer));
         answered.await.ok().flatten()
+    }
+
+    /// What each data thread knows of the ways to other members.
+    #[cfg(feature = "http")]
+    pub(crate) async fn paths(&self) -> Vec<ThreadPaths> {
+        self.ask_all(DataMessage::Paths).await
     }
 
     /// For a client: the seeds that refused it, and why.

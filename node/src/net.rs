@@ -6,6 +6,7 @@
 //!   data thread ── links: operations, copies            (--data)
 //!                    └─ driver: QUIC without tasks
 //!                    └─ relay: datagrams carried by a third member
+//!      both: path, what connections have measured (round trips, losses, sizes)
 //!      both: identity (who may talk), endpoint (how), places (how many may begin at once),
 //!            hello (who a peer is, and its version)
 //! ```
@@ -20,6 +21,7 @@ pub mod hello;
 pub mod hints;
 pub mod identity;
 pub mod links;
+pub mod path;
 pub mod peers;
 pub mod probe;
 pub mod traffic;

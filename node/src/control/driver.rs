@@ -9,7 +9,7 @@ use super::planning::Planning;
 use super::refused::RefusedBy;
 use super::seeds::{self, Company, Resolved, SeedNames};
 use super::tickets::RequestTickets;
-use super::{ClusterStatus, Command, ControlOptions, Coordinated, Errand, Upcall};
+use super::{ClusterStatus, Command, ControlOptions, ControlPaths, Coordinated, Errand, Upcall};
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
 use crate::events::{EventLog, minute_of_day};
@@ -470,6 +470,7 @@ impl ControlDriver {
                 };
                 waking::answer(answer, coordinated);
             }
+            Command::Paths(answer) => waking::answer(answer, self.paths()),
             Command::HandOver(pace, answer) => {
                 if self.leaving.hand_over(pace, answer) {
                     self.handle(Input::Leave(pace));
@@ -482,6 +483,16 @@ impl ControlDriver {
                 }
                 self.leaving.settle();
             }
+        }
+    }
+
+    fn paths(&self) -> ControlPaths {
+        let seeds = &self.config.seeds;
+        ControlPaths {
+            paths: self.peers.paths(),
+            failures: self.peers.failures(),
+            seeds: seeds.addresses.clone(),
+            unresolved: seeds.unresolved.clone(),
         }
     }
 

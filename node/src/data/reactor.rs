@@ -272,6 +272,10 @@ impl<S: FrontEndSockets> Reactor<S> {
                     self.drained.push(answer);
                 }
                 DataMessage::Map { wanted, answer } => self.core.want_map(wanted, answer),
+                #[cfg(feature = "http")]
+                DataMessage::Paths(answer) => {
+                    waking::answer(answer, self.core.links().paths(Instant::now()))
+                }
                 DataMessage::Refusals(answer) => {
                     waking::answer(answer, self.core.links().refusals())
                 }

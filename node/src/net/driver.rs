@@ -203,6 +203,12 @@ impl QuicDriver {
         )
     }
 
+    /// Whether the system sends several datagrams at a time.
+    #[cfg(feature = "http")]
+    pub(super) fn sends_segments(&self) -> bool {
+        self.state.max_gso_segments() > 1
+    }
+
     /// Takes the datagrams that must take a relay.
     pub(super) fn take_strays(&mut self) -> Vec<(ConnectionHandle, Bytes)> {
         std::mem::take(&mut self.strays)

@@ -19,6 +19,8 @@
 
 mod lane;
 mod opening;
+#[cfg(feature = "http")]
+pub(crate) mod paths;
 mod seeds;
 
 use super::backoff::Backoff;
@@ -149,6 +151,8 @@ struct LinkedPeer {
     name: Arc<str>,
     dial: LinkDial,
     backoff: Backoff,
+    /// Why the last attempt to dial it failed.
+    failure: Option<DialFailure>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -343,6 +347,7 @@ impl Links {
                     name: name.clone(),
                     dial,
                     backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST),
+                    failure: None,
                 }
             });
         }
@@ -756,6 +761,7 @@ impl Links {
                 }
                 Err(failure) => {
                     peer.dial = LinkDial::At(now + peer.backoff.next_wait());
+                    peer.failure = Some(failure.clone());
                     self.failed("cannot connect to the data port of", address, &failure);
                 }
             }
@@ -953,6 +959,7 @@ impl Links {
                 name,
                 dial,
                 backoff,
+                failure: None,
             });
         }
         self.driver.touch(handle);
@@ -1000,6 +1007,9 @@ impl Links {
             );
         }
         tracing::debug!(%peer, "data connection up");
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.failure = None;
+        }
         self.lead(handle, peer);
         let [calls, bulk, carried] = lanes.map(LaneIo::new);
         if self.shared
@@ -1043,6 +1053,9 @@ impl Links {
                 opening.address(),
                 opening.is_dialled() && opening.peer().is_none(),
             );
+            if let Some(peer) = opening.peer().and_then(|id| self.peers.get_mut(&id)) {
+                peer.failure = Some(failure.clone());
+            }
             self.failed(what, address, &failure);
             if seed {
                 self.seeds.failed(address, failure.clone(), now);

@@ -22,6 +22,7 @@ use super::endpoint::{
 use super::envelope::{Envelope, FRAME_BYTES_MAX};
 use super::hello::{self, Hello, Stay};
 use super::identity::{Evidence, Identity};
+use super::path::PathReading;
 use super::traffic::Traffic;
 use crate::address::AddressFamilies;
 use crate::hooks::Hooks;
@@ -64,6 +65,9 @@ const BACKOFF_LEAST: Duration = Duration::from_millis(50);
 const BACKOFF_MOST: Duration = Duration::from_secs(1);
 /// How often the dates of the files with secrets or certificates are looked at.
 const IDENTITY_LOOK: Duration = Duration::from_secs(2);
+/// A failure counts for this long: an address that matters is dialled again within [`BACKOFF_MOST`]
+/// and the duration of a dial.
+const FAILED_LATELY: Duration = Duration::from_secs(10);
 /// A process that seems to be gone is disconnected if it was silent for this long.
 const SILENT: Duration = Duration::from_millis(300);
 
@@ -197,6 +201,8 @@ struct PeerDial {
     under_way: bool,
     not_before: Instant,
     backoff: Backoff,
+    /// When and why the last attempt failed.
+    failed: Option<(Instant, DialFailure)>,
     /// The message, and the process that it is meant for, if that matters.
     pending: Vec<(Option<MemberId>, Envelope)>,
 }
@@ -322,6 +328,32 @@ impl ControlPeers {
         self.link_to(Peer::Member(id)).is_some()
     }
 
+    /// What the open connections have measured, by peer.
+    pub(crate) fn paths(&self) -> BTreeMap<MemberId, PathReading> {
+        let links = self.links.borrow();
+        let measured = |of_peer: &Vec<Rc<PeerLink>>| {
+            let open = of_peer.iter().map(|link| &link.connection);
+            let open = open.filter(|connection| connection.close_reason().is_none());
+            let paths = open.map(|connection| PathReading::of(&connection.stats()));
+            paths.fold(PathReading::default(), PathReading::with)
+        };
+        let all = links.iter().map(|(id, of_peer)| (*id, measured(of_peer)));
+        all.filter(|(_, path)| path.links > 0).collect()
+    }
+
+    /// The addresses that could not be dialled within the last seconds, and why.
+    pub(crate) fn failures(&self) -> BTreeMap<SocketAddr, String> {
+        let dials = self.dials.borrow();
+        let lately = |dial: &PeerDial| {
+            let (at, failure) = dial.failed.as_ref()?;
+            (at.elapsed() < FAILED_LATELY).then(|| failure.to_string())
+        };
+        let failed = dials.iter();
+        failed
+            .filter_map(|(address, dial)| Some((*address, lately(dial)?)))
+            .collect()
+    }
+
     fn link_to(&self, to: Peer) -> Option<Rc<PeerLink>> {
         let usable = |link: &Rc<PeerLink>| link.connection.close_reason().is_none();
         match to {
@@ -394,6 +426,7 @@ impl ControlPeers {
             under_way: false,
             not_before: now,
             backoff: Backoff::new(BACKOFF_LEAST, BACKOFF_MOST),
+            failed: None,
             pending: Vec::new(),
         });
         if !dial.under_way && now < dial.not_before {
@@ -432,8 +465,12 @@ impl ControlPeers {
         let pending = match self.dials.borrow_mut().get_mut(&address) {
             Some(dial) => {
                 dial.under_way = false;
-                if dialled.is_ok() {
-                    dial.backoff.reset();
+                match &dialled {
+                    Ok(_) => {
+                        dial.backoff.reset();
+                        dial.failed = None;
+                    }
+                    Err(failure) => dial.failed = Some((Instant::now(), failure.clone())),
                 }
                 // Also after a success: a connection that ends at once must not be dialled in a
                 // loop.
@@ -495,15 +532,7 @@ impl ControlPeers {
         address: SocketAddr,
     ) -> Result<Option<(MemberId, SocketAddr)>, DialFailure> {
         let me = self.me.get();
-        let endpoint = Endpoint::outgoing(address, self.identity.clone())
-            .map_err(|e| DialFailure::Unreachable(e.to_string()))?;
-        let found = async {
-            let connection = endpoint.dial(address).await?;
-            hello::greet(&connection, &self.identity, &self.hello(me).passing()).await
-        };
-        let found = found.await;
-        endpoint.close().await;
-        let (theirs, _) = found?;
+        let theirs = greet_once(address, &self.identity, &self.hello(me).passing()).await?;
         Ok(theirs
             .control
             .filter(|_| theirs.id != me && me == self.me.get())
@@ -790,6 +819,26 @@ impl ControlPeers {
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         tasks.shutdown().await;
     }
+}
+
+/// The hello of the process at an address, from a new port. The connection is not kept.
+///
+/// # Errors
+/// The process does not answer, or does not belong to this cluster.
+pub(crate) async fn greet_once(
+    address: SocketAddr,
+    identity: &Arc<Identity>,
+    ours: &Hello,
+) -> Result<Hello, DialFailure> {
+    let endpoint = Endpoint::outgoing(address, identity.clone())
+        .map_err(|e| DialFailure::Unreachable(e.to_string()))?;
+    let greeted = async {
+        let connection = endpoint.dial(address).await?;
+        hello::greet(&connection, identity, ours).await
+    };
+    let greeted = greeted.await;
+    endpoint.close().await;
+    greeted.map(|(theirs, _)| theirs)
 }
 
 /// Grows with the bytes that arrive, not with the announced length.
