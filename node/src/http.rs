@@ -27,6 +27,7 @@ pub use token::{TOKEN_PREFIX, check_token_name, new_token, token_hash};
 use crate::admin::Admin;
 use crate::control::ControlHandle;
 use crate::data::DataHandle;
+use crate::doctor::Examiner;
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
 use crate::net::identity::ports::Ports;
@@ -91,6 +92,7 @@ struct HttpState {
     control: ControlHandle,
     data: DataHandle,
     identity: Arc<Identity>,
+    examiner: Examiner,
     credentials: Credentials,
     throttle: guard::Guard,
     guarded: bool,
@@ -139,7 +141,13 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
         .enable_all()
         .build()?;
     let (stop, stopped) = watch::channel(false);
+    let examiner = Examiner::new(
+        options.control.clone(),
+        options.data.clone(),
+        options.identity.clone(),
+    );
     let state = Arc::new(HttpState {
+        examiner,
         admin: options.admin,
         control: options.control,
         data: options.data,

@@ -167,6 +167,17 @@ pub mod data;
     reason = "the program doyen and our tests use the rest"
 )]
 mod data;
+#[cfg(all(feature = "http", feature = "internals"))]
+#[doc(hidden)]
+pub mod doctor;
+#[cfg(all(feature = "http", not(feature = "internals")))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the program doyen and our tests use the rest"
+)]
+mod doctor;
 mod error;
 mod events;
 pub mod facade;
@@ -323,6 +334,9 @@ pub use map::{
 };
 #[cfg(feature = "near")]
 pub use map::{NearCache, NearMap, NearStats, OpenNear};
+#[cfg(all(feature = "http", feature = "internals"))]
+#[doc(hidden)]
+pub use node::preflight;
 pub use node::{Builder, Departure, Node, start};
 pub use report::moves::{BalanceReport, DrainReport, MoveReport, MovesReport};
 pub use report::rebalance::{Goal, RebalancePlan, Step};

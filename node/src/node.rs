@@ -1,11 +1,15 @@
 //! A running node or client: its threads, and what a program may ask of it.
 
+#[cfg(all(feature = "http", feature = "internals"))]
+mod before_start;
 pub(crate) mod builder;
 mod client;
 mod leaving;
 pub(crate) mod limiters;
 mod sockets;
 
+#[cfg(all(feature = "http", feature = "internals"))]
+pub use before_start::preflight;
 pub use builder::{Builder, start};
 pub use leaving::Departure;
 

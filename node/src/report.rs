@@ -4,6 +4,8 @@
 
 #[cfg(feature = "http")]
 pub(crate) mod alerts;
+#[cfg(feature = "http")]
+pub mod examination;
 #[cfg(test)]
 pub(crate) mod fixtures;
 pub mod loads;

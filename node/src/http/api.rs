@@ -9,6 +9,7 @@
 #[cfg(feature = "console")]
 use super::console;
 use super::events::EventsAnswer;
+use super::failure::HttpAnswer;
 use super::guard::RouteNeeds::{Data, Operate, Read, Users};
 use super::row::{ChangeBody, HttpReport, HttpRow, Verb, act, answer, report};
 use super::{events, probes, reports};
@@ -17,6 +18,7 @@ use crate::admin::keyspace::{KeyspaceOptions, SplitRequest};
 use crate::admin::maps::MapLimitOptions;
 use crate::admin::{AdminError, InvalidField};
 use crate::hex::{hex, unhex};
+use crate::report::examination::Examination;
 use crate::report::loads::{LoadsReport, Placement};
 use crate::report::maps::MapSizeReport;
 use crate::report::moves::{BalanceReport, MovesReport};
@@ -54,6 +56,7 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
     &METRICS,
     &STATUS,
     &EVENTS,
+    &EXAMINATION,
     #[cfg(feature = "console")]
     &CONSOLE_PAGE,
     #[cfg(feature = "console")]
@@ -141,6 +144,11 @@ pub static STATUS: HttpReport<ClusterReport> = HttpReport::new("/status", Read, 
 /// What this node has learned of, and the number of the last event.
 pub static EVENTS: HttpReport<EventsAnswer<Value>> =
     HttpReport::new("/events", Read, || get(events::events));
+
+/// What this member sees of itself, its machine and its peers. It takes a second.
+pub static EXAMINATION: HttpReport<Examination> = HttpReport::new("/examination", Read, || {
+    report(|s| async move { HttpAnswer::Ok(s.examiner.examine().await) })
+});
 
 /// The keyspaces with their settings.
 pub static KEYSPACES: HttpReport<Vec<KeyspaceReport>> = HttpReport::new("/keyspaces", Read, || {
