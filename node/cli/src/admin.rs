@@ -1,8 +1,9 @@
-//! Commands that ask a node by HTTP: `doyen status`, `table`, `keyspace`, `map`, `moves`,
+//! Commands that ask a node by HTTP: `doyen status`, `doctor`, `table`, `keyspace`, `map`, `moves`,
 //! `rebalance`, `drain`, `remove`, `token`, `acl`, `weight`, `restart-plan`, `events`, `recover`,
 //! `split`, `wait`.
 
 mod acl;
+mod doctor;
 mod drain;
 mod events;
 mod keyspace;
@@ -18,6 +19,7 @@ mod wait;
 mod weight;
 
 use acl::AclCommand;
+use doctor::DoctorCommand;
 use drain::{DrainCommand, ForgetMember, RemoveMember};
 use events::EventsCommand;
 use keyspace::KeyspaceCommand;
@@ -79,6 +81,8 @@ pub(super) enum AdminCommand {
     Status(StatusCommand),
     /// Show the cluster in this terminal, live
     Top(TopCommand),
+    /// Find out what is wrong with a cluster, a node or a machine, and what to do about it
+    Doctor(Box<DoctorCommand>),
     /// Wait until all data is safe
     Wait(WaitOptions),
     /// Show which member holds which partition
@@ -121,6 +125,7 @@ impl AdminCommand {
         match self {
             Self::Status(command) => command.main().await,
             Self::Top(command) => command.main().await,
+            Self::Doctor(command) => command.main().await,
             Self::Wait(command) => command.main().await,
             Self::Table(command) => command.main().await,
             Self::Keyspace(command) => command.main().await,
@@ -623,6 +628,9 @@ impl From<HttpError> for CommandFailed {
                 "the node refuses the token: give the cluster's own --secret-file (or \
                  DOYEN_SECRET), or --http-token-file",
             ),
+            HttpError::Connection { .. } => {
+                Self::new(format!("{e}; `doyen doctor` looks for what is wrong"))
+            }
             e => Self::new(e.to_string()),
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The commit that the program was built from; `build.rs` finds it.
-const COMMIT: &str = env!("DOYEN_COMMIT");
+pub(super) const COMMIT: &str = env!("DOYEN_COMMIT");
 const TARGET: &str = env!("DOYEN_TARGET");
 
 /// Print completions for a shell.

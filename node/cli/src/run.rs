@@ -1,6 +1,5 @@
 //! `doyen run`: runs one node until it is asked to leave.
 
-mod limits;
 mod log;
 mod phrases;
 mod service;
@@ -116,7 +115,9 @@ async fn run(config: Config, mut hangup: Signal) -> Result<ExitCode, CommandFail
              with `doyen token new NAME --http-token-file FILE`"
         );
     }
-    limits::warn(connections_max);
+    for warning in doyen::doctor::machine_warnings(connections_max) {
+        tracing::warn!("{warning}");
+    }
     announce(&node)?;
     let mut service = std::pin::pin!(service::follow(&node));
     loop {

@@ -24,11 +24,14 @@ impl Node {
         Self { process, ready }
     }
 
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Asks it to end.
     pub(crate) fn terminate(&self) {
-        let kill = Command::new("kill")
-            .arg(self.process.id().to_string())
-            .status();
+        let kill = Command::new("kill").arg(self.id().to_string()).status();
         assert!(kill.expect("kill is there").success());
     }
 

@@ -6,6 +6,7 @@ mod command_line;
 mod common;
 mod demo;
 mod describe;
+mod doctor;
 mod exposed;
 mod production;
 mod service;
