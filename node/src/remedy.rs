@@ -42,7 +42,7 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
     let remedy = match problem {
         Problem::SeedsMissing { .. } => {
             ". Start those nodes, or give every node --expect and the number of nodes that shall \
-             form the first cluster"
+             form the first cluster. `doyen doctor` here says which seeds do not answer, and why"
                 .to_owned()
         }
         Problem::StillLooking { .. } => {
@@ -62,7 +62,7 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
             usize::from(*expect).saturating_sub(present.len())
         ),
         Problem::NotAgreed { late: true, .. } => {
-            ": do their control ports (--listen) reach each other?".to_owned()
+            ": do their control ports (--listen) reach each other? `doyen doctor` looks".to_owned()
         }
         Problem::NameTaken { .. } | Problem::NameReserved { .. } => {
             "; choose another with --name".to_owned()
@@ -157,6 +157,10 @@ fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: RemedySc
     let here = reach
         .http
         .map_or_else(String::new, |http| format!("--http {http} "));
+    let doctor = match reach.http {
+        Some(http) => format!("`doyen doctor --http {http}`"),
+        None => "`doyen doctor`".to_owned(),
+    };
     let shows = match reach.access {
         HttpAccess::Open => "",
         HttpAccess::Secret => " --secret-file FILE",
@@ -176,12 +180,12 @@ fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: RemedySc
         "`doyen recover` at a member that has a vote, which this one has not".to_owned()
     };
     format!(
-        ". Do nothing here: restore the network, and this node goes on or joins again by itself. \
-         Ask what the others see, from a machine that reaches them: {asks}. Only if {} are off \
-         and stay off, read \"Lost majority\" in docs/operations.md, and then run: {command}. A \
-         process that was started again under such a name is a new member: --assert-dead means \
-         the former process. If a named process still runs, the cluster splits in two, and what \
-         one half acknowledges is lost",
+        ". Do nothing here: restore the network ({doctor} says what this node does not reach), and \
+         this node goes on or joins again by itself. Ask what the others see, from a machine that \
+         reaches them: {asks}. Only if {} are off and stay off, read \"Lost majority\" in \
+         docs/operations.md, and then run: {command}. A process that was started again under such \
+         a name is a new member: --assert-dead means the former process. If a named process still \
+         runs, the cluster splits in two, and what one half acknowledges is lost",
         names.join(", ")
     )
 }
