@@ -9,6 +9,7 @@ mod console;
 mod cuts;
 mod dashboard;
 mod dev;
+mod doctor;
 mod documents;
 mod eviction;
 mod failures;
