@@ -148,7 +148,9 @@ mod tests {
             (name, times)
         });
         let went = attempts.get() > outcomes.len();
-        assert_eq!(errors.bytes(), if went { 100 } else { 0 });
+        let data = if went { 100 } else { 0 };
+        let sent: Vec<_> = errors.bytes().collect();
+        assert_eq!(sent, [("control", 0), ("data", data)]);
         (had_room, attempts.get(), counted.collect())
     }
 
