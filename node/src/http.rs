@@ -18,6 +18,7 @@ mod probes;
 mod reports;
 mod routes;
 mod row;
+mod server_sent;
 mod token;
 
 pub(crate) use credentials::{Credentials, TokenFile};

@@ -12,7 +12,9 @@
 //! cluster once for all pages that are open, and not at all if none is.
 
 mod feed;
+mod hour;
 mod locate;
+mod looks;
 mod page;
 mod sampler;
 

@@ -3,20 +3,18 @@
 use super::HttpState;
 use super::credentials::HttpCaller;
 use super::failure::{HttpAnswer, HttpFailure};
+use super::server_sent::{self, SseSource};
 use crate::events::{ClusterEvent, Events, LoggedEvent};
 use axum::Json;
-use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Extension, Query, State as Shared};
-use axum::http::{HeaderMap, header};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
-/// How long `GET /events` may wait for an event. A stream sends a sign of life this often.
+/// How long `GET /events` may wait for an event.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Parameters of `GET /events`.
@@ -57,7 +55,9 @@ pub(super) async fn events(
         let seen = headers
             .get("last-event-id")
             .and_then(|id| id.to_str().ok()?.parse().ok());
-        return Ok(stream(state, holder, seen.unwrap_or(query.since)));
+        server_sent::from_own_page(&headers)?;
+        let events = state.admin.events().after(seen.unwrap_or(query.since));
+        return Ok(server_sent::follow(state, holder, EventSource(events)));
     }
     let mut last = state.admin.last_event();
     let wait = Duration::from_millis(query.wait).min(WAIT_MAX);
@@ -69,60 +69,26 @@ pub(super) async fn events(
     Ok(Json(EventsAnswer { last, events }).into_response())
 }
 
-/// How far a stream of events has got.
-struct EventStream {
-    events: Events,
-    stopped: watch::Receiver<bool>,
-    state: Arc<HttpState>,
-    holder: HttpCaller,
-}
+/// The events of this node, one after the other.
+struct EventSource(Events);
 
-impl EventStream {
-    /// The next event as text, or a comment if there was none for a while. `None`: the node stops,
-    /// or takes the reader's token no more.
+impl SseSource for EventSource {
     async fn next(&mut self) -> Option<String> {
-        let text = self.wait().await?;
-        self.state
-            .credentials
-            .still_takes(&self.holder)
-            .then_some(text)
-    }
-
-    async fn wait(&mut self) -> Option<String> {
-        tokio::select! {
-            event = self.events.next() => Some(match event? {
-                ClusterEvent::Event(event) => sent(&event),
-                ClusterEvent::Lagged(count) => format!(": {count} events are missing\n\n"),
-            }),
-            () = super::wait(&mut self.stopped) => None,
-            // An idle connection would be closed, and the reader could not tell it from a cut one.
-            () = tokio::time::sleep(WAIT_MAX) => Some(": nothing\n\n".into()),
-        }
+        Some(match self.0.next().await? {
+            ClusterEvent::Event(event) => sent(&event),
+            ClusterEvent::Lagged(count) => missing(count),
+        })
     }
 }
 
-/// Server-sent events after the one with this number.
-fn stream(state: Arc<HttpState>, holder: HttpCaller, since: u64) -> Response {
-    let follower = EventStream {
-        events: state.admin.events().after(since),
-        stopped: state.stopped.clone(),
-        state,
-        holder,
-    };
-    let texts = futures_util::stream::unfold(follower, |mut follower| async move {
-        let text = follower.next().await?;
-        Some((Ok::<_, Infallible>(text), follower))
-    });
-    let head = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    (head, Body::from_stream(texts)).into_response()
+/// A comment that says how many events a reader was too slow for.
+pub(super) fn missing(count: u64) -> String {
+    format!(": {count} events are missing\n\n")
 }
 
-/// An event in the format of server-sent events.
+/// An event in the format of server-sent events, with its number.
 fn sent(event: &LoggedEvent) -> String {
     let json = serde_json::to_string(event).unwrap_or_default();
     let (id, kind) = (event.number, event.event.kind());
-    format!("id: {id}\nevent: {kind}\ndata: {json}\n\n")
+    format!("id: {id}\n{}", server_sent::sent(kind, &json))
 }

@@ -197,7 +197,9 @@ pub struct GoneReport {
     pub name: String,
     /// `silent`: it did not answer any more. `left`: it left in order.
     pub why: String,
-    /// For how long the reporting node has known that it is gone.
+    /// For how long the reporting node has known that it is gone. The stream of the console has a
+    /// moment in place of it (`since`, in Unix seconds), which stays the same.
+    #[serde(default)]
     pub seconds: u64,
     /// Whether it went before the reporting node was a member, so that it is gone for longer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

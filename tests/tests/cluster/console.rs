@@ -16,16 +16,23 @@ struct Page {
     parts: BTreeMap<String, Value>,
 }
 
-fn request(cluster: &Cluster, node: &str, path: &str) -> TcpStream {
+/// Sends a request with these further lines of its head, and this body.
+fn send(cluster: &Cluster, node: &str, request: &str, more: &str, body: &str) -> TcpStream {
     let node = cluster.node(node);
     let mut stream = TcpStream::connect(node.ready.http).expect("it listens");
     let patience = Some(Duration::from_secs(20));
     stream.set_read_timeout(patience).expect("a socket");
     let token = node.token().expect("it has one");
     let head = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer";
-    let request = format!("GET {path} {head} {token}\r\n\r\n");
+    let length = body.len();
+    let request =
+        format!("{request} {head} {token}\r\nContent-Length: {length}\r\n{more}\r\n{body}");
     stream.write_all(request.as_bytes()).expect("it reads");
     stream
+}
+
+fn request(cluster: &Cluster, node: &str, path: &str) -> TcpStream {
+    send(cluster, node, &format!("GET {path}"), "", "")
 }
 
 impl Page {
@@ -103,11 +110,44 @@ fn an_open_page_shows_a_kill_and_a_join() {
 }
 
 /// The body of an answer.
-fn body(cluster: &Cluster, path: &str) -> String {
+fn read(mut stream: TcpStream) -> String {
     let mut text = String::new();
-    let mut stream = request(cluster, "n0", path);
     stream.read_to_string(&mut text).expect("an answer");
     text.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+/// The body of what n0 answers.
+fn body(cluster: &Cluster, path: &str) -> String {
+    read(request(cluster, "n0", path))
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {text}"))
+}
+
+/// While a member was stopped, the status waited for what its maps hold.
+#[test]
+fn a_stopped_member_delays_no_part_but_what_it_is_asked_for() {
+    // Two members reach no majority without each other, so the partitions of n1 stay with it.
+    let mut cluster = Cluster::of(BINARY, 2);
+    cluster.nodes.get_mut("n1").expect("it runs").stop();
+    let mut page = Page::open(&cluster, "n0");
+    page.until(|parts| state(parts, "n1").is_some_and(|state| state != "live"));
+    assert!(!page.parts.contains_key("maps"), "it has partitions");
+    page.until(|parts| parts.contains_key("maps"));
+}
+
+#[test]
+fn a_page_of_another_site_gets_no_stream() {
+    let cluster = Cluster::of(BINARY, 1);
+    for path in ["/console/stream", "/events?follow=true"] {
+        let foreign = "Sec-Fetch-Site: cross-site\r\n";
+        let answer = read(send(&cluster, "n0", &format!("GET {path}"), foreign, ""));
+        assert!(
+            answer.contains("a page of another site"),
+            "{path}: {answer}"
+        );
+    }
 }
 
 #[test]

@@ -53,8 +53,9 @@ struct TopState {
     report: Option<ClusterReport>,
     alerts: Vec<TopAlert>,
     members: BTreeMap<String, TopSample>,
-    /// Of the whole cluster, oldest first.
+    /// Of the whole cluster, oldest first, up to the sample of this number.
     hour: VecDeque<TopSample>,
+    sampled: u64,
     /// `None`: the caller may not see it.
     map: Option<MapSection>,
     /// Partitions by primary.
@@ -97,12 +98,14 @@ struct TopSample {
 
 #[derive(Deserialize)]
 struct SampleSection {
+    number: u64,
     cluster: TopSample,
     members: BTreeMap<String, TopSample>,
 }
 
 #[derive(Deserialize)]
 struct HourSection {
+    number: u64,
     samples: VecDeque<TopSample>,
 }
 
@@ -221,10 +224,15 @@ impl TopState {
                 self.map = Some(map);
                 self.place();
             }),
-            "hour" => read(json, |hour: HourSection| self.hour = hour.samples),
+            "hour" => read(json, |hour: HourSection| {
+                (self.hour, self.sampled) = (hour.samples, hour.number);
+            }),
             "sample" => read(json, |sample: SampleSection| {
                 self.members = sample.members;
-                self.hour.push_back(sample.cluster);
+                // The hour may have come with this sample.
+                if std::mem::replace(&mut self.sampled, sample.number) != sample.number {
+                    self.hour.push_back(sample.cluster);
+                }
                 while self.hour.len() > SAMPLES_MAX {
                     self.hour.pop_front();
                 }
@@ -336,7 +344,10 @@ mod tests {
                 "map",
                 json!({"members": named, "keyspaces": [{"name": "default", "copies": 2, "partitions": partitions}]}),
             ),
-            ("hour", json!({"seconds": 5, "samples": [sample, sample]})),
+            (
+                "hour",
+                json!({"number": 2, "seconds": 5, "samples": [sample, sample]}),
+            ),
             (
                 "sample",
                 json!({"number": 3, "cluster": sample, "members": samples}),

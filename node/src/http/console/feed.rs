@@ -1,10 +1,10 @@
 //! What open pages show, kept up to date.
 //!
 //! ```text
-//!   first page opens ──> keep() looks every second ──> sections, each as JSON text
-//!                                                        │ a number that rises with each change
-//!   stream of a page ── sends the sections that changed ─┘   and events as they happen
-//!   last page closes ──> keep() ends at its next look
+//!   first page opens ──> looks::keep() ──> sections, each as JSON text
+//!                                            │ a number that rises with each change
+//!   stream of a page ── sends those that changed ─┘   and events as they happen
+//!   last page closes ──> looks::keep() ends
 //! ```
 //!
 //! A section whose text is as before is not sent again, so a quiet cluster costs a page nothing but
@@ -12,35 +12,25 @@
 
 use super::super::HttpState;
 use super::super::credentials::{CredentialSource, HttpCaller};
+use super::super::events::missing;
 use super::super::failure::{HttpAnswer, HttpFailure};
+use super::super::server_sent::{self, SseSource, sent};
+use super::hour::ClusterSample;
+use super::looks;
 use crate::events::{ClusterEvent, Events};
-use crate::history::{INTERVAL, SAMPLES, Sample};
-use crate::report::alerts::alerts;
-use axum::body::Body;
+use crate::history::INTERVAL;
 use axum::extract::{Extension, State as Shared};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
 use doyen_placement::access::TokenRole;
-use doyen_placement::{MemberId, MemberState, ReplicaState, Table};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 
 /// Pages that may be open at a time.
 const PAGES_MAX: usize = 32;
-/// The time between two looks at the cluster.
-const LOOK: Duration = Duration::from_secs(1);
-/// Moves and loads are looked at in every second look, sizes of maps in every twentieth: each
-/// partition is asked for them.
-const LOADS_EVERY: u64 = 2;
-const MAPS_EVERY: u64 = 20;
-/// A stream sends a sign of life this often.
-const ALIVE: Duration = Duration::from_secs(5);
 
 /// A part of what pages show.
 #[derive(Debug, Clone)]
@@ -56,10 +46,20 @@ struct Section {
 #[derive(Debug, Default)]
 struct Kept {
     sections: BTreeMap<&'static str, Section>,
-    /// The sum over all members, oldest first.
-    hour: VecDeque<ClusterSample>,
-    /// Whether [`keep`] runs.
+    hour: Option<KeptHour>,
+    /// Whether [`looks::keep`] runs.
     runs: bool,
+}
+
+/// The last hour of the cluster. Pages that have it need further samples alone.
+#[derive(Debug)]
+struct KeptHour {
+    /// The number of the change with which all pages got it.
+    changed: u64,
+    /// The number of the last sample.
+    last: u64,
+    /// Oldest first.
+    sums: VecDeque<ClusterSample>,
 }
 
 /// Shows the cluster to the pages that are open.
@@ -69,62 +69,6 @@ pub(in super::super) struct ConsoleFeed {
     kept: Mutex<Kept>,
     /// The number of the last change.
     changed: watch::Sender<u64>,
-}
-
-/// What all members did in one interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-struct ClusterSample {
-    commands: u64,
-    operations: u64,
-    errors: u64,
-    /// Of the typical member: the mean over all, by commands.
-    p50_us: Option<u64>,
-    /// Of the slowest member.
-    p99_us: Option<u64>,
-    hits: u64,
-    misses: u64,
-    client_bytes: u64,
-    peer_bytes: u64,
-    memory: u64,
-    memory_max: u64,
-    clients: u64,
-    /// The members' `p50_us`, each as often as it had commands, and how many commands these were.
-    #[serde(skip)]
-    halves: (u128, u128),
-}
-
-impl ClusterSample {
-    /// Adds what another member did.
-    fn add(&mut self, sample: &Sample) {
-        self.commands += sample.commands;
-        self.operations += sample.operations;
-        self.errors += sample.errors;
-        self.hits += sample.hits;
-        self.misses += sample.misses;
-        self.client_bytes += sample.client_bytes;
-        self.peer_bytes += sample.peer_bytes;
-        self.memory += sample.memory;
-        self.memory_max += sample.memory_max;
-        self.clients += sample.clients;
-        self.p99_us = self.p99_us.max(sample.p99_us);
-        if let Some(p50) = sample.p50_us {
-            let commands = u128::from(sample.commands.max(1));
-            self.halves.0 += u128::from(p50) * commands;
-            self.halves.1 += commands;
-            let mean = self.halves.0.checked_div(self.halves.1);
-            self.p50_us = mean.map(|mean| u64::try_from(mean).unwrap_or(u64::MAX));
-        }
-    }
-}
-
-/// Adds the hour of another member. The newest samples of all members are of the same time.
-fn add_hour(hour: &mut VecDeque<ClusterSample>, samples: &[Sample]) {
-    while hour.len() < samples.len() {
-        hour.push_front(ClusterSample::default());
-    }
-    for (sum, sample) in hour.iter_mut().rev().zip(samples.iter().rev()) {
-        sum.add(sample);
-    }
 }
 
 impl ConsoleFeed {
@@ -150,22 +94,25 @@ impl ConsoleFeed {
         page.mark_changed();
         let runs = std::mem::replace(&mut self.lock().runs, true);
         if !runs {
-            tokio::spawn(keep(state.clone()));
+            tokio::spawn(looks::keep(state.clone()));
         }
         Ok(page)
     }
 
-    /// No page is open any more, so nothing is kept.
-    fn close(&self) -> bool {
-        let none = self.changed.receiver_count() == 0;
-        if none {
-            *self.lock() = Kept::default();
+    /// Waits until no page is open any more. Then nothing is kept.
+    pub(super) async fn closed(&self) {
+        loop {
+            self.changed.closed().await;
+            // A page may have been opened since the last one closed.
+            if self.changed.receiver_count() == 0 {
+                *self.lock() = Kept::default();
+                return;
+            }
         }
-        none
     }
 
     /// Shows a section, if its text is another than before.
-    fn show(&self, name: &'static str, role: TokenRole, content: &impl Serialize) {
+    pub(super) fn show(&self, name: &'static str, role: TokenRole, content: &impl Serialize) {
         // What is shown are texts, numbers, and lists of them.
         let json: Arc<str> = serde_json::to_string(content).unwrap_or_default().into();
         let mut kept = self.lock();
@@ -183,10 +130,35 @@ impl ConsoleFeed {
         self.changed.send_replace(number);
     }
 
+    /// Keeps the last hour of the cluster, up to the sample of this number. If former sums have
+    /// changed, pages get all of it again.
+    pub(super) fn show_hour(&self, last: u64, sums: &VecDeque<ClusterSample>, mended: bool) {
+        let mut kept = self.lock();
+        let before = kept.hour.as_ref().map(|hour| hour.changed);
+        let next = *self.changed.borrow() + 1;
+        let changed = before.filter(|_| !mended).unwrap_or(next);
+        let sums = sums.clone();
+        kept.hour = Some(KeptHour {
+            changed,
+            last,
+            sums,
+        });
+        drop(kept);
+        if changed == next {
+            self.changed.send_replace(next);
+        }
+    }
+
     /// The sections that changed after this number, as server-sent events, and the last number.
     fn since(&self, seen: u64, role: TokenRole) -> (String, u64) {
         let (kept, mut text) = (self.lock(), String::new());
         let mut last = seen;
+        if let Some(hour) = kept.hour.as_ref().filter(|hour| hour.changed > seen) {
+            last = hour.changed;
+            let (number, seconds) = (hour.last, INTERVAL.as_secs());
+            let all = json!({ "number": number, "seconds": seconds, "samples": hour.sums });
+            text += &sent("hour", &all.to_string());
+        }
         for (name, section) in &kept.sections {
             last = last.max(section.number);
             if section.number > seen && section.role <= role {
@@ -195,171 +167,6 @@ impl ConsoleFeed {
         }
         (text, last)
     }
-
-    /// The last hour of the cluster.
-    fn hour(&self) -> Value {
-        let kept = self.lock();
-        json!({ "seconds": INTERVAL.as_secs(), "samples": kept.hour })
-    }
-}
-
-/// An event in the format of server-sent events.
-fn sent(name: &str, json: &str) -> String {
-    format!("event: {name}\ndata: {json}\n\n")
-}
-
-/// Looks at the cluster for as long as a page is open.
-async fn keep(state: Arc<HttpState>) {
-    let mut stopped = state.stopped.clone();
-    let mut ticks = tokio::time::interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut look = Looks::default();
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => {}
-            () = super::super::wait(&mut stopped) => return,
-        }
-        if state.feed.close() {
-            return;
-        }
-        look.once(&state).await;
-    }
-}
-
-/// What the last looks saw.
-#[derive(Default)]
-struct Looks {
-    count: u64,
-    /// The table that is shown.
-    table: Option<Arc<Table>>,
-    /// How many samples this node had taken.
-    sampled: Option<u64>,
-    /// How many samples each member had taken, and the last one.
-    samples: BTreeMap<MemberId, (u64, Sample)>,
-}
-
-impl Looks {
-    async fn once(&mut self, state: &HttpState) {
-        let feed = &state.feed;
-        self.count += 1;
-        let cluster = state.admin.status().await;
-        match &cluster {
-            Ok(cluster) => {
-                feed.show("status", TokenRole::Read, cluster);
-                feed.show("alerts", TokenRole::Read, &alerts(cluster));
-            }
-            Err(why) => feed.show("waiting", TokenRole::Read, &why.to_string()),
-        }
-        let Some(table) = state.data.table() else {
-            return;
-        };
-        let shown = self.table.as_ref().is_some_and(|t| Arc::ptr_eq(t, &table));
-        if !shown {
-            feed.show("map", TokenRole::Operate, &partition_map(&table));
-        }
-        self.table = Some(table.clone());
-        if self.count % LOADS_EVERY == 1 {
-            if let Ok(moves) = state.admin.moves().await {
-                feed.show("moves", TokenRole::Read, &moves);
-            }
-            if let Ok(loads) = state.admin.loads().await {
-                feed.show("loads", TokenRole::Read, &loads.members);
-                let mut busiest = loads.partitions;
-                busiest.sort_by_key(|each| std::cmp::Reverse(each.reads + each.writes));
-                busiest.truncate(20);
-                feed.show("busiest", TokenRole::Operate, &busiest);
-            }
-        }
-        if self.count % MAPS_EVERY == 1
-            && let Ok(maps) = state.admin.maps().await
-        {
-            feed.show("maps", TokenRole::Read, &maps);
-        }
-        self.sample(state, &table).await;
-    }
-
-    /// Asks all members for their new samples, once the own node has one.
-    async fn sample(&mut self, state: &HttpState, table: &Table) {
-        let own = state.control.counted().history.since(u64::MAX).next;
-        let before = self.sampled.replace(own);
-        if before == Some(own) {
-            return;
-        }
-        let is_first = before.is_none();
-        let mut hour = VecDeque::new();
-        let known = std::mem::take(&mut self.samples);
-        // One after the other, so that the hours of many members are not held at once.
-        for member in &table.members {
-            if member.state == MemberState::Silent {
-                continue;
-            }
-            let before = known.get(&member.id).copied();
-            let since = before.map_or(0, |(next, _)| next);
-            let Ok(new) = state.control.history(member.id, since).await else {
-                return;
-            };
-            // Members do not take samples at the same moment: the next one may be due.
-            let last = new.samples.last().copied();
-            if let Some(last) = last.or(before.map(|(_, last)| last).filter(|_| new.next > 0)) {
-                self.samples.insert(member.id, (new.next, last));
-            }
-            if is_first {
-                add_hour(&mut hour, &new.samples);
-            }
-        }
-        let (mut sum, mut members) = (ClusterSample::default(), BTreeMap::new());
-        for (id, (_, last)) in &self.samples {
-            sum.add(last);
-            members.extend(table.member(*id).map(|member| (&member.name, last)));
-        }
-        if is_first {
-            state.feed.lock().hour = hour;
-            state.feed.show("hour", TokenRole::Read, &state.feed.hour());
-        } else {
-            let mut kept = state.feed.lock();
-            if kept.hour.len() == SAMPLES {
-                kept.hour.pop_front();
-            }
-            kept.hour.push_back(sum.clone());
-        }
-        let sample = json!({ "number": own, "cluster": sum, "members": members });
-        state.feed.show("sample", TokenRole::Read, &sample);
-    }
-}
-
-/// Which member holds which partition, as numbers: the members in order of age, and of each
-/// partition the place of the primary in that list, of the other copies, and of learners as -1 less
-/// that place.
-fn partition_map(table: &Table) -> Value {
-    let places: BTreeMap<MemberId, i64> = table.members.iter().map(|m| m.id).zip(0..).collect();
-    let place = |replica: &doyen_placement::Replica| {
-        let place = places.get(&replica.member).copied().unwrap_or(i64::MAX);
-        match replica.state {
-            ReplicaState::InSync => place,
-            ReplicaState::Learner => -1 - place,
-        }
-    };
-    let keyspaces = table.keyspaces.iter().map(|keyspace| {
-        let partitions = keyspace.partitions.iter();
-        let of: Vec<Vec<i64>> = partitions
-            .clone()
-            .map(|partition| partition.replicas.iter().map(place).collect())
-            .collect();
-        let ids: Vec<u32> = partitions.map(|partition| partition.id.0).collect();
-        // Most keyspaces number their partitions from 0 on.
-        let in_order = ids.iter().zip(0..).all(|(id, place)| *id == place);
-        json!({
-            "name": keyspace.name,
-            "copies": u32::from(keyspace.backups) + 1,
-            "ids": if in_order { None } else { Some(ids) },
-            "partitions": of,
-        })
-    });
-    let members = table.members.iter().map(|m| &m.name);
-    json!({
-        "members": members.collect::<Vec<_>>(),
-        "keyspaces": keyspaces.collect::<Vec<_>>(),
-    })
 }
 
 /// What a caller may see at this moment. Where Redis clients need a password, or have users of
@@ -373,31 +180,28 @@ fn role(state: &HttpState, caller: &HttpCaller) -> TokenRole {
 }
 
 /// How far the stream of a page has got.
-struct PageStream {
+struct ConsoleSource {
+    /// What is sent first.
+    hello: Option<String>,
     page: watch::Receiver<u64>,
     seen: u64,
-    /// The caller has the hour, and needs further samples alone.
-    has_hour: bool,
     events: Events,
-    stopped: watch::Receiver<bool>,
     state: Arc<HttpState>,
     caller: HttpCaller,
 }
 
-impl PageStream {
-    /// What is new. `None`: the node stops, or takes the caller's token no more.
+impl SseSource for ConsoleSource {
     async fn next(&mut self) -> Option<String> {
-        let text = self.wait().await?;
-        let takes = self.state.credentials.still_takes(&self.caller);
-        takes.then_some(text)
-    }
-
-    async fn wait(&mut self) -> Option<String> {
+        if let Some(hello) = self.hello.take() {
+            return Some(hello);
+        }
         loop {
             tokio::select! {
                 changed = self.page.changed() => {
                     changed.ok()?;
-                    let text = self.changes();
+                    let role = role(&self.state, &self.caller);
+                    let (text, last) = self.state.feed.since(self.seen, role);
+                    self.seen = last;
                     if !text.is_empty() {
                         return Some(text);
                     }
@@ -406,25 +210,10 @@ impl PageStream {
                     ClusterEvent::Event(event) => {
                         sent("happened", &serde_json::to_string(&event).unwrap_or_default())
                     }
-                    ClusterEvent::Lagged(count) => format!(": {count} events are missing\n\n"),
+                    ClusterEvent::Lagged(count) => missing(count),
                 }),
-                () = super::super::wait(&mut self.stopped) => return None,
-                () = tokio::time::sleep(ALIVE) => return Some(": nothing\n\n".into()),
             }
         }
-    }
-
-    fn changes(&mut self) -> String {
-        let (mut text, last) = self
-            .state
-            .feed
-            .since(self.seen, role(&self.state, &self.caller));
-        self.seen = last;
-        // A page that opens later than the first one gets the hour as it is now.
-        if !std::mem::replace(&mut self.has_hour, true) {
-            text += &sent("hour", &self.state.feed.hour().to_string());
-        }
-        text
     }
 }
 
@@ -432,76 +221,34 @@ impl PageStream {
 pub(in super::super) async fn stream(
     Shared(state): Shared<Arc<HttpState>>,
     Extension(caller): Extension<HttpCaller>,
+    headers: HeaderMap,
 ) -> HttpAnswer<Response> {
+    server_sent::from_own_page(&headers)?;
     let page = state.feed.open(&state)?;
+    let role = role(&state, &caller);
+    let users = state.credentials.may_change_users(&caller.source);
     let hello = json!({
         "node": state.identity.name(),
         "version": env!("CARGO_PKG_VERSION"),
         "caller": caller.source.to_string(),
-        "role": role(&state, &caller).to_string(),
-        "may_change_users": state.credentials.may_change_users(&caller.source),
+        "role": role.to_string(),
+        "may_change_users": users,
         "seconds": INTERVAL.as_secs(),
     });
-    let stream = PageStream {
+    let source = ConsoleSource {
+        hello: Some(sent("hello", &hello.to_string())),
         page,
         seen: 0,
-        has_hour: false,
         events: state.admin.events().after(0),
-        stopped: state.stopped.clone(),
-        state,
-        caller,
+        state: state.clone(),
+        caller: caller.clone(),
     };
-    let first = sent("hello", &hello.to_string());
-    let first = futures_util::stream::iter([Ok::<_, Infallible>(first)]);
-    let rest = futures_util::stream::unfold(stream, |mut stream| async move {
-        let text = stream.next().await?;
-        Some((Ok::<_, Infallible>(text), stream))
-    });
-    let head = [
-        (header::CONTENT_TYPE, "text/event-stream"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    let body = Body::from_stream(futures_util::StreamExt::chain(first, rest));
-    Ok((head, body).into_response())
+    Ok(server_sent::follow(state, caller, source))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn sample(commands: u64, p50_us: Option<u64>) -> Sample {
-        Sample {
-            commands,
-            p50_us,
-            p99_us: p50_us.map(|p50| p50 * 10),
-            ..Sample::default()
-        }
-    }
-
-    #[test]
-    fn the_hours_of_members_are_summed_from_the_newest_sample_back() {
-        let mut sum = VecDeque::new();
-        for hour in [&[1, 2, 3][..], &[10], &[], &[7, 0, 0, 0]] {
-            let hour: Vec<Sample> = hour.iter().map(|n| sample(*n, None)).collect();
-            add_hour(&mut sum, &hour);
-        }
-        let commands: Vec<u64> = sum.iter().map(|s| s.commands).collect();
-        assert_eq!(commands, [7, 1, 2, 13]);
-    }
-
-    #[test]
-    fn latency_is_of_the_typical_and_of_the_slowest_member() {
-        let mut sum = ClusterSample::default();
-        assert_eq!(sum.p50_us, None);
-        for of in [
-            sample(300, Some(100)),
-            sample(100, Some(500)),
-            sample(0, None),
-        ] {
-            sum.add(&of);
-        }
-        assert_eq!((sum.p50_us, sum.p99_us), (Some(200), Some(5000)));
-    }
 
     #[test]
     fn a_section_is_sent_when_it_changes_and_to_whom_may_see_it() {
@@ -517,5 +264,37 @@ mod tests {
         feed.show("status", TokenRole::Read, &2);
         let (text, _) = feed.since(seen, TokenRole::Read);
         assert_eq!(text, "event: status\ndata: 2\n\n");
+    }
+
+    #[test]
+    fn a_page_that_has_the_hour_gets_it_again_only_if_former_sums_have_changed() {
+        let feed = ConsoleFeed::new();
+        let sums = VecDeque::from([ClusterSample::default()]);
+        feed.show_hour(7, &sums, false);
+        let (text, seen) = feed.since(0, TokenRole::Read);
+        assert!(
+            text.starts_with("event: hour\ndata: {\"number\":7,"),
+            "{text}"
+        );
+        feed.show_hour(8, &sums, false);
+        assert_eq!(feed.since(seen, TokenRole::Read), (String::new(), seen));
+        let (text, _) = feed.since(0, TokenRole::Read);
+        assert!(
+            text.contains("\"number\":8"),
+            "a page that opens now: {text}"
+        );
+        feed.show_hour(9, &sums, true);
+        let (text, _) = feed.since(seen, TokenRole::Read);
+        assert!(text.contains("\"number\":9"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_kept_once_the_last_page_has_closed() {
+        let feed = ConsoleFeed::new();
+        let page = feed.changed.subscribe();
+        feed.show("status", TokenRole::Read, &1);
+        drop(page);
+        feed.closed().await;
+        assert_eq!(feed.since(0, TokenRole::Operate), (String::new(), 0));
     }
 }
