@@ -25,6 +25,7 @@ pub(super) use sampler::sample;
 
 use super::HttpState;
 use super::failure::{HttpAnswer, HttpFailure};
+use super::reports::table_of;
 use crate::history::{INTERVAL, Samples};
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -48,10 +49,7 @@ pub(super) async fn history(
 ) -> HttpAnswer<Json<Value>> {
     let Query(query) =
         query.map_err(|_| HttpFailure::bad_request("there is /console/history?member=NAME"))?;
-    let table = state
-        .data
-        .table()
-        .ok_or_else(|| HttpFailure::unavailable("this node is not a member of a cluster yet"))?;
+    let table = table_of(&state)?;
     let member = table.members.iter().find(|m| m.name == query.member);
     let member = member.ok_or_else(|| {
         let why = format!("there is no member `{}`: ask GET /status", query.member);

@@ -137,7 +137,8 @@ pub(super) async fn split_keys(
     Ok(Json(HalfKeys::new(&table, page)))
 }
 
-fn table_of(state: &HttpState) -> HttpAnswer<Arc<Table>> {
+/// The table that this node acts on.
+pub(super) fn table_of(state: &HttpState) -> HttpAnswer<Arc<Table>> {
     let table = state.data.table();
     table.ok_or_else(|| HttpFailure::unavailable("this node is not a member of a cluster yet"))
 }

@@ -168,6 +168,15 @@ fn the_console_says_where_a_key_is_and_what_a_member_did() {
     let of = partitions.iter().find(|p| p["id"] == found["partition"]);
     assert_eq!(of.expect("it exists")["primary"], found["in_sync"][0]);
 
+    // Bytes that are no text, in another database: where a read of that key goes.
+    let found = json(&body(
+        &cluster,
+        "/console/locate?key-base64=%2FwA%3D&database=3",
+    ));
+    assert_eq!(found["in_sync"].as_array().map(Vec::len), Some(2));
+    let both = body(&cluster, "/console/locate?key=x&key-base64=eA==");
+    assert!(both.contains("give the key once"), "{both}");
+
     let absent = body(&cluster, "/console/locate?key=x&keyspace=none");
     assert!(absent.contains("there is no keyspace `none`"), "{absent}");
     cluster.eventually("n1 has a sample", |cluster| {
