@@ -56,6 +56,7 @@ pub(super) async fn trust(state: Arc<HttpState>) -> HttpAnswer<TrustReport> {
         reloads: certificate.reloads,
         reloads_failed: certificate.reloads_failed,
         ports_behind: identity.ports_behind(),
+        rotation: identity.rotation(),
     })
 }
 

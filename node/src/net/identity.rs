@@ -47,6 +47,7 @@ pub use tls::{Tls, TlsMin};
 use super::accept_limit::PlaceCounts;
 use super::endpoint::DialFailure;
 use super::sending::SendErrors;
+use crate::files::read_bytes;
 use authority::{Authority, dns_name, shifted};
 use base64::Engine;
 use doyen_gossip::{Presence, SigningSeed};
@@ -65,6 +66,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use trust::{End, TrustStore, Voucher, bears, found, is_of_time, share_key};
+use zeroize::Zeroizing;
 
 /// The protocol that both sides of every connection must speak.
 pub const ALPN: &[u8] = b"doyen/1";
@@ -546,6 +548,21 @@ impl Identity {
     #[must_use]
     pub fn fingerprints(&self) -> Vec<String> {
         self.tls().fingerprints.clone()
+    }
+
+    /// The step of `doyen secret rotate` that this node's secret file says. `None`: no rotation is
+    /// under way, or the secrets come from no file.
+    #[must_use]
+    pub fn rotation(&self) -> Option<String> {
+        let IdentitySource::Secrets {
+            file: Some(path), ..
+        } = &self.source
+        else {
+            return None;
+        };
+        let bytes = read_bytes(path).map(Zeroizing::new).ok()?;
+        let text = std::str::from_utf8(&bytes).ok()?;
+        secret::rotation_step(text).map(str::to_owned)
     }
 
     /// The basic configuration for accepting. `endpoint` adds limits and the transport.

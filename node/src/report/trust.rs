@@ -30,4 +30,8 @@ pub struct TrustReport {
     /// The ports for clients whose certificate the first secret should sign and has not: why.
     #[serde(default)]
     pub ports_behind: Vec<String>,
+    /// The step of `doyen secret rotate` that the node's secret file says: `added`, `used` or
+    /// `removed`. Absent: no rotation is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<String>,
 }

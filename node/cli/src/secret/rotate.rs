@@ -22,7 +22,7 @@ use crate::{CommandFailed, say};
 use doyen::config::{Line, Secrets};
 use doyen::http::client::{Client, Trusted};
 use doyen::http::{HttpReport, api};
-use doyen::net::identity::secret::SecretRole;
+use doyen::net::identity::secret::{ROTATION_MARK, SecretRole, rotation_step};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -38,8 +38,6 @@ const TELL: Duration = Duration::from_secs(5);
 /// With --all: how long a step lasts at least. Clients look at their file every 2 s, and cannot be
 /// asked.
 const CLIENTS_FOLLOW: Duration = Duration::from_secs(5);
-/// The comment that says which step was made.
-const MARK: &str = "# doyen secret rotate: ";
 
 /// Replaces the secret of a running cluster without downtime, in three steps: add a new secret
 /// (trusted), use it (it signs), remove the old one.
@@ -150,8 +148,7 @@ impl File {
     }
 
     fn of(text: &str, secrets: Secrets) -> Result<Self, CommandFailed> {
-        let said = text.lines().find_map(|line| line.strip_prefix(MARK));
-        let step = match said.map(str::trim) {
+        let step = match rotation_step(text) {
             None => RotationStep::None,
             Some("added") => RotationStep::Added,
             Some("used") => RotationStep::Used,
@@ -179,7 +176,7 @@ impl File {
     fn text(&self) -> Zeroizing<String> {
         let mark = match self.step {
             RotationStep::None => String::new(),
-            step => format!("{MARK}{step}\n"),
+            step => format!("{ROTATION_MARK}{step}\n"),
         };
         Zeroizing::new(format!("{mark}{}", *self.secrets.expose()))
     }

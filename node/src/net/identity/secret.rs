@@ -462,6 +462,18 @@ impl Line {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Secrets(Vec<Line>);
 
+/// The comment with which `doyen secret rotate` says in a secret file which step it has made:
+/// after *add* and after *use* a file has two lines alike.
+pub const ROTATION_MARK: &str = "# doyen secret rotate: ";
+
+/// The step of a rotation that a secret file says: `added`, `used` or `removed`, or what a later
+/// version of `doyen` calls it. `None`: no rotation is under way.
+#[must_use]
+pub fn rotation_step(text: &str) -> Option<&str> {
+    let mut lines = text.lines();
+    lines.find_map(|line| line.strip_prefix(ROTATION_MARK).map(str::trim))
+}
+
 impl Secrets {
     /// The content of a secret file. Empty lines, and lines that begin with `#`, mean nothing.
     ///

@@ -213,3 +213,10 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_file_says_which_step_of_a_rotation_was_made() {
+    let text = format!("# a secret\n{ROTATION_MARK}used\r\n{HEX}\n");
+    assert_eq!(rotation_step(&text), Some("used"));
+    assert_eq!(rotation_step(HEX), None);
+}
