@@ -26,13 +26,14 @@ mod tests;
 mod tickets;
 
 use crate::audit::Audit;
+use crate::client_list::ClientList;
 use crate::control::shared::Shared;
 use crate::events::{EventLog, Events, LoggedEvent};
 use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::identity::Identity;
 use crate::net::path::PathReading;
-use counted::Counted;
+use counted::{ClientsAsked, Counted};
 use doyen_gossip::AgreementConfig;
 use doyen_gossip::agreement::{
     AdminReply, AdminRequest, InSyncRequest, Oversight, Status, VotersGone,
@@ -250,6 +251,8 @@ enum Command {
     Prove(oneshot::Sender<Vec<MemberId>>),
     Loads(oneshot::Sender<Loads>),
     History(MemberId, u64, oneshot::Sender<Samples>),
+    Clients(MemberId, oneshot::Sender<Option<ClientList>>),
+    TellClients(ClientsAsked, ClientList),
     Coordinated(oneshot::Sender<Option<Box<Coordinated>>>),
     Paths(oneshot::Sender<ControlPaths>),
     HandOver(HandOverUrgency, oneshot::Sender<()>),
@@ -383,6 +386,25 @@ impl ControlHandle {
     /// The control thread has ended.
     pub async fn history(&self, of: MemberId, since: u64) -> Result<Samples, ControlClosed> {
         self.ask(|answer| Command::History(of, since, answer)).await
+    }
+
+    /// The Redis clients of another member. `None`: it does not answer within about 300 ms, or
+    /// serves no console.
+    ///
+    /// # Errors
+    /// The control thread has ended.
+    pub async fn clients(&self, of: MemberId) -> Result<Option<ClientList>, ControlClosed> {
+        self.ask(|answer| Command::Clients(of, answer)).await
+    }
+
+    /// Answers a member that asked for the clients of this node
+    /// ([`clients_asked`](Counted::clients_asked)).
+    pub async fn tell_clients(&self, asked: ClientsAsked, clients: ClientList) {
+        // If the control thread has ended, no member waits for this node.
+        let _ = self
+            .commands
+            .send(Command::TellClients(asked, clients))
+            .await;
     }
 
     /// What this node knows as the coordinator; `None` if it is not the coordinator. No other node

@@ -36,6 +36,8 @@ use self::queues::Queues;
 use self::reactor::Reactor;
 use self::siblings::Siblings;
 use self::thread_waker::ThreadWaker;
+#[cfg(feature = "console")]
+use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::Shared;
@@ -335,6 +337,9 @@ enum DataMessage {
     /// Asks for keys that were written since.
     #[cfg(feature = "http")]
     KeysSince(KeysWanted, oneshot::Sender<Option<KeysPage>>),
+    /// Asks for the clients of the front end.
+    #[cfg(feature = "console")]
+    Clients(oneshot::Sender<ClientList>),
     /// From the front end of another thread.
     FrontEnd(front_end::FrontEndMessage),
     /// From a test: panic, as a broken invariant does.
@@ -580,6 +585,15 @@ impl DataHandle {
     #[cfg(feature = "http")]
     pub(crate) async fn paths(&self) -> Vec<ThreadPaths> {
         self.ask_all(DataMessage::Paths).await
+    }
+
+    /// The clients of the front ends of all threads.
+    #[cfg(feature = "console")]
+    pub(crate) async fn clients(&self) -> ClientList {
+        let mut all = ClientList::default();
+        let of_threads = self.ask_all(DataMessage::Clients).await;
+        of_threads.into_iter().for_each(|thread| all.add(thread));
+        all
     }
 
     /// For a client: the seeds that refused it, and why.

@@ -169,7 +169,10 @@ pub(crate) fn start(options: ServerOptions) -> io::Result<Server> {
     let sampled = state.clone();
     let run = async move {
         #[cfg(feature = "console")]
-        tokio::spawn(console::sample(sampled));
+        {
+            tokio::spawn(console::sample(sampled.clone()));
+            tokio::spawn(console::answer_members(sampled));
+        }
         match listener::BoundedListener::new(listener, options.tls) {
             Ok(listener) => listener.serve(router, stopped).await,
             Err(e) => tracing::error!("HTTP cannot be served: {e}"),

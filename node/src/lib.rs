@@ -138,6 +138,16 @@ pub mod admin;
 mod audit;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
+#[cfg_attr(
+    not(feature = "console"),
+    allow(dead_code, reason = "only the console lists clients")
+)]
+pub mod client_list;
+#[cfg(not(feature = "internals"))]
+#[allow(dead_code, unreachable_pub, reason = "only the console lists clients")]
+mod client_list;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod clock;
 #[cfg(not(feature = "internals"))]
 #[allow(

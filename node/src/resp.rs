@@ -22,6 +22,8 @@ pub mod encode;
 pub mod frame;
 pub(crate) mod front_end;
 pub mod info;
+#[cfg(feature = "console")]
+mod listed;
 mod monitor;
 mod notices;
 mod output;

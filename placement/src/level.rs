@@ -110,6 +110,9 @@ pub const LATENESS: u16 = 16;
 /// From this level on, members answer for the samples of their last hour.
 pub const HISTORIES: u16 = 16;
 
+/// From this level on, members answer for their Redis clients.
+pub const CLIENT_LISTS: u16 = 16;
+
 /// Connections of this version carry the clocks of partitions apart from their logs.
 pub const CLOCKS: u16 = 16;
 

@@ -1,17 +1,28 @@
 //! Counters of the control thread for metrics: traffic, the time that tables take, lapses of the
-//! lease, and events.
+//! lease, and events. Also what it answers to other members without knowing it by itself.
 
 use crate::history::NodeHistory;
 use crate::net::traffic::Traffic;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{Event, Stage};
+use doyen_placement::MemberId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Times of commits that are kept until they are asked for. Of more, the oldest are kept.
 const SAMPLES_MAX: usize = 4096;
+
+/// A member asks for the clients of this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientsAsked {
+    /// The member.
+    pub from: MemberId,
+    /// The id of its request.
+    pub ticket: u64,
+}
 
 /// What events told, in numbers.
 #[derive(Debug, Clone, Default)]
@@ -31,6 +42,10 @@ pub struct Counted {
     pub traffic: Arc<Traffic>,
     /// The last hour of this node.
     pub history: NodeHistory,
+    /// Takes questions of other members about the clients of this node. Only data threads know
+    /// them, and the control thread waits for no data thread; so the console asks them and answers.
+    /// Empty: this node serves no console.
+    pub clients_asked: OnceLock<mpsc::Sender<ClientsAsked>>,
     lapses: AtomicU64,
     lapsed_us: AtomicU64,
     /// Seconds from proposal to commit. Two threads use the lock, and hold it only for a push or a

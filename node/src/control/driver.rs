@@ -2,7 +2,7 @@
 
 use super::alive::Alive;
 use super::catching_up::CatchingUp;
-use super::counted::Counted;
+use super::counted::{ClientsAsked, Counted};
 use super::leaving::Leaving;
 use super::past::Past;
 use super::planning::Planning;
@@ -10,6 +10,7 @@ use super::refused::RefusedBy;
 use super::seeds::{self, Company, Resolved, SeedNames};
 use super::tickets::RequestTickets;
 use super::{ClusterStatus, Command, ControlOptions, ControlPaths, Coordinated, Errand, Upcall};
+use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
 use crate::events::{EventLog, minute_of_day};
@@ -30,7 +31,7 @@ use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, S
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
-use doyen_placement::level::HISTORIES;
+use doyen_placement::level::{CLIENT_LISTS, HISTORIES};
 use doyen_placement::planner::PlannedChanges;
 use doyen_placement::words::{MEMBERS, counted};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
@@ -328,6 +329,18 @@ impl ControlDriver {
                         waking::answer(answer, samples.checked());
                     }
                 }
+                Envelope::ClientsRequest { ticket } => {
+                    let asked = ClientsAsked { from, ticket };
+                    // If nobody answers here, or too much is asked, the member hears nothing.
+                    if let Some(console) = self.counted.clients_asked.get() {
+                        let _ = console.try_send(asked);
+                    }
+                }
+                Envelope::ClientsReply { ticket, clients } => {
+                    if let Some(answer) = self.tickets.clients.take(ticket, from) {
+                        waking::answer(answer, Some(clients.bounded()));
+                    }
+                }
                 Envelope::Gossip(bytes) => {
                     if let Some(address) = self.peers.address_of(from) {
                         self.hints.receive(address, bytes);
@@ -454,6 +467,11 @@ impl ControlDriver {
             }
             Command::Loads(answer) => self.on_loads(answer),
             Command::History(member, since, answer) => self.on_history(member, since, answer),
+            Command::Clients(member, answer) => self.on_clients(member, answer),
+            Command::TellClients(ClientsAsked { from, ticket }, clients) => {
+                let reply = Envelope::ClientsReply { ticket, clients };
+                self.peers.send(Peer::Member(from), reply);
+            }
             Command::Coordinated(answer) => {
                 let known = (
                     self.installed(),
@@ -561,11 +579,25 @@ impl ControlDriver {
         self.peers.send(Peer::Member(member), question);
     }
 
+    fn on_clients(&mut self, member: MemberId, answer: oneshot::Sender<Option<ClientList>>) {
+        let table = self.installed();
+        let knows = table.is_some_and(|table| table.level >= CLIENT_LISTS);
+        if !knows || !self.tickets.clients.has_room() {
+            return waking::answer(answer, None);
+        }
+        let ticket = self.tickets.clients.ask(clock::now(), member, answer);
+        let question = Envelope::ClientsRequest { ticket };
+        self.peers.send(Peer::Member(member), question);
+    }
+
     /// Answers requests that the coordinator did not answer in time with what this node knows. If
     /// another member coordinates by now, that one is asked.
     fn expire_status(&mut self, now: Time) {
         for (_, answer) in self.tickets.histories.overdue(now) {
             waking::answer(answer, Samples::default());
+        }
+        for (_, answer) in self.tickets.clients.overdue(now) {
+            waking::answer(answer, None);
         }
         let coordinator = |agreement: &Agreement| agreement.status(now).coordinator;
         for (asked, answer) in self.tickets.loads.overdue(now) {

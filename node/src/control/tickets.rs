@@ -1,6 +1,7 @@
 //! Requests that wait for an answer: of the machine, or of the coordinator.
 
 use super::ClusterStatus;
+use crate::client_list::ClientList;
 use crate::history::Samples;
 use crate::waking;
 use doyen_gossip::agreement::AdminReply;
@@ -25,6 +26,7 @@ pub(super) struct RequestTickets {
     pub(super) status: Questions<ClusterStatus>,
     pub(super) loads: Questions<Loads>,
     pub(super) histories: Questions<Samples>,
+    pub(super) clients: Questions<Option<ClientList>>,
     /// Who asks whether all members answer: since when, and until when.
     proofs: Vec<(Time, Time, Sender<Vec<MemberId>>)>,
     /// Data threads that wait until their cluster of one is marked as used.
@@ -107,6 +109,7 @@ impl RequestTickets {
         status
             .chain(loads)
             .chain(self.histories.deadlines())
+            .chain(self.clients.deadlines())
             .chain(proofs)
     }
 }

@@ -20,6 +20,8 @@
 
 use super::DataStats;
 use super::context::DataContext;
+#[cfg(feature = "console")]
+use crate::client_list::ClientList;
 use doyen_engine::Limits;
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
@@ -95,6 +97,12 @@ pub(crate) trait FrontEnd: Sized {
 
     /// Adds what the front end counts.
     fn add_stats(&self, _stats: &mut DataStats) {}
+
+    /// Its clients, within the limits of such a list.
+    #[cfg(feature = "console")]
+    fn clients(_context: &DataContext<Self>) -> ClientList {
+        ClientList::default()
+    }
 }
 
 /// What waits for the outcome of one operation.

@@ -304,6 +304,10 @@ impl<S: FrontEndSockets> Reactor<S> {
                         context.shard.partitions().keys_since(context.now, &wanted),
                     );
                 }
+                #[cfg(feature = "console")]
+                DataMessage::Clients(answer) => {
+                    waking::answer(answer, S::FrontEnd::clients(&self.core.context));
+                }
                 #[cfg(test)]
                 DataMessage::Panic => panic!("a test ends this data thread"),
             }

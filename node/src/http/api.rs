@@ -67,6 +67,8 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
     &CONSOLE_HISTORY,
     #[cfg(feature = "console")]
     &CONSOLE_LOCATE,
+    #[cfg(feature = "console")]
+    &CONSOLE_CLIENTS,
     &KEYSPACES,
     &KEYSPACE,
     &MAPS,
@@ -133,6 +135,10 @@ static CONSOLE_HISTORY: HttpReport<Value> =
 #[cfg(feature = "console")]
 static CONSOLE_LOCATE: HttpReport<Value> =
     HttpReport::new("/console/locate", Data, || get(console::locate));
+
+#[cfg(feature = "console")]
+static CONSOLE_CLIENTS: HttpReport<Value> =
+    HttpReport::new("/console/clients", Data, || get(console::clients));
 
 // ---- reports on the state of the cluster, without keys
 

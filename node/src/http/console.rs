@@ -5,12 +5,14 @@
 //!   GET /console/stream    everything that the page shows, as server-sent events
 //!   GET /console/history   the last hour of one member
 //!   GET /console/locate    where a key is
+//!   GET /console/clients   the Redis clients of one member, and its slow commands
 //! ```
 //!
 //! The page asks for changes by the rows of `api.rs`, like every other program. It has no content
 //! of its own, so anyone may load it; what it shows needs a token. [`ConsoleFeed`] looks at the
 //! cluster once for all pages that are open, and not at all if none is.
 
+mod clients;
 mod feed;
 mod hour;
 mod locate;
@@ -18,6 +20,7 @@ mod looks;
 mod page;
 mod sampler;
 
+pub(super) use clients::{answer_members, clients};
 pub(super) use feed::{ConsoleFeed, stream};
 pub(super) use locate::locate;
 pub(super) use page::{file, index};

@@ -1,5 +1,6 @@
 //! Messages between the control threads of two nodes.
 
+use crate::client_list::ClientList;
 use crate::history::Samples;
 use doyen_gossip::agreement::Status;
 use doyen_gossip::wire::Message;
@@ -78,6 +79,23 @@ pub enum Envelope {
         #[n(1)]
         samples: Samples,
     },
+    /// Asks a member for its Redis clients, from level 16 on.
+    #[n(8)]
+    ClientsRequest {
+        /// The id of the request.
+        #[n(0)]
+        ticket: u64,
+    },
+    /// The answer. A member that serves no console gives none.
+    #[n(9)]
+    ClientsReply {
+        /// The id of the request.
+        #[n(0)]
+        ticket: u64,
+        /// The clients, and the slow commands.
+        #[n(1)]
+        clients: ClientList,
+    },
 }
 
 doyen_placement::tagged!(Envelope {
@@ -89,6 +107,8 @@ doyen_placement::tagged!(Envelope {
     5 => Gossip(bytes),
     6 => HistoryRequest { ticket, since },
     7 => HistoryReply { ticket, samples },
+    8 => ClientsRequest { ticket },
+    9 => ClientsReply { ticket, clients },
 });
 
 impl Envelope {
@@ -159,7 +179,9 @@ impl Envelope {
             | Self::LoadsRequest { .. }
             | Self::LoadsReply { .. }
             | Self::HistoryRequest { .. }
-            | Self::HistoryReply { .. } => false,
+            | Self::HistoryReply { .. }
+            | Self::ClientsRequest { .. }
+            | Self::ClientsReply { .. } => false,
         }
     }
 }

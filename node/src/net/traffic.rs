@@ -44,7 +44,9 @@ impl TrafficKind {
             | Envelope::LoadsRequest { .. }
             | Envelope::LoadsReply { .. }
             | Envelope::HistoryRequest { .. }
-            | Envelope::HistoryReply { .. } => Self::Other,
+            | Envelope::HistoryReply { .. }
+            | Envelope::ClientsRequest { .. }
+            | Envelope::ClientsReply { .. } => Self::Other,
         }
     }
 }

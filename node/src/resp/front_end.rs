@@ -21,6 +21,8 @@ use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
 use super::timing::CommandTiming;
 
+#[cfg(feature = "console")]
+use crate::client_list::ClientList;
 use crate::data::front_end::{FrontEnd, FrontEndHalves, FrontEndSlot, HeldBytes, Opener};
 use crate::data::{DataStats, FrontEndCounters};
 use crate::key_events::KeyEvents;
@@ -319,6 +321,11 @@ impl FrontEnd for Resp {
 
     fn is_empty(&self) -> bool {
         self.connections.is_empty()
+    }
+
+    #[cfg(feature = "console")]
+    fn clients(context: &RespContext) -> ClientList {
+        context.listed()
     }
 
     fn add_stats(&self, stats: &mut DataStats) {

@@ -187,3 +187,38 @@ fn the_console_says_where_a_key_is_and_what_a_member_did() {
     let absent = body(&cluster, "/console/history?member=n7");
     assert!(absent.contains("there is no member `n7`"), "{absent}");
 }
+
+#[test]
+fn clients_and_slow_commands_of_any_member_are_listed() {
+    let cluster = Cluster::of(BINARY, 2);
+    let mut client = cluster.client("n1");
+    let mut run = |words: &[&[u8]]| client.command(words).expect("a reply");
+    run(&[b"CLIENT", b"SETNAME", b"probe"]);
+    run(&[b"CONFIG", b"SET", b"slowlog-log-slower-than", b"0"]);
+    run(&[b"SET", b"user:42", b"secret"]);
+    run(&[b"SELECT", b"3"]);
+    cluster.eventually("n0 lists the client of n1", |cluster| {
+        let list = json(&body(cluster, "/console/clients?member=n1"))["members"][0].clone();
+        let clients = list["clients"].as_array().cloned().unwrap_or_default();
+        let words = |slow: &Value| slow["words"].to_string();
+        let slow = list["slow"].as_array().cloned().unwrap_or_default();
+        let slow: Vec<String> = slow.iter().map(words).collect();
+        let is_probe = |one: &Value| one["name"] == "probe" && one["database"] == 3;
+        clients.iter().any(is_probe)
+            // The operators' token may read values.
+            && slow.contains(&r#"["SET","user:42","secret"]"#.to_owned())
+    });
+    let all = json(&body(&cluster, "/console/clients"));
+    let counts: BTreeMap<_, _> = (all["members"].as_array().expect("a list").iter())
+        .map(|one| {
+            (
+                one["name"].as_str(),
+                one["clients"].as_array().map(Vec::len),
+            )
+        })
+        .collect();
+    let expected = [(Some("n0"), Some(0)), (Some("n1"), Some(1))];
+    assert_eq!(counts, BTreeMap::from(expected), "{all}");
+    let absent = body(&cluster, "/console/clients?member=n7");
+    assert!(absent.contains("there is no member `n7`"), "{absent}");
+}
