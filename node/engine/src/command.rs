@@ -47,6 +47,8 @@ pub(crate) mod action;
 mod bitfields;
 mod blocking;
 #[doc(hidden)]
+pub mod browse;
+#[doc(hidden)]
 pub mod cached;
 mod call;
 mod collections;

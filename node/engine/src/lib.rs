@@ -31,7 +31,9 @@ mod tests;
 mod value;
 mod wire;
 
-pub use command::{cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync};
+pub use command::{
+    browse, cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync,
+};
 pub use value::tags;
 
 pub use command::publication::{CHANNEL_BYTES_MAX, Publication};

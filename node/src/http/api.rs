@@ -69,6 +69,10 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
     &CONSOLE_LOCATE,
     #[cfg(feature = "console")]
     &CONSOLE_CLIENTS,
+    #[cfg(feature = "console")]
+    &CONSOLE_KEYS,
+    #[cfg(feature = "console")]
+    &CONSOLE_VALUE,
     &KEYSPACES,
     &KEYSPACE,
     &MAPS,
@@ -107,6 +111,12 @@ pub(super) static ALL: &[&dyn HttpRow] = &[
     &REVOKE_TOKEN,
     &ALLOW_WEIGHT,
     &FORGET_WEIGHT,
+    #[cfg(feature = "console")]
+    &CONSOLE_WRITE_KEY,
+    #[cfg(feature = "console")]
+    &CONSOLE_EXPIRE_KEY,
+    #[cfg(feature = "console")]
+    &CONSOLE_DELETE_KEY,
     #[cfg(feature = "resp")]
     &SET_USER,
     #[cfg(feature = "resp")]
@@ -139,6 +149,12 @@ static CONSOLE_LOCATE: HttpReport<Value> =
 #[cfg(feature = "console")]
 static CONSOLE_CLIENTS: HttpReport<Value> =
     HttpReport::new("/console/clients", Data, || get(console::clients));
+#[cfg(feature = "console")]
+static CONSOLE_KEYS: HttpReport<Value> =
+    HttpReport::new("/console/keys", Users, || get(console::keys));
+#[cfg(feature = "console")]
+static CONSOLE_VALUE: HttpReport<Value> =
+    HttpReport::new("/console/value", Users, || get(console::value));
 
 // ---- reports on the state of the cluster, without keys
 
@@ -570,6 +586,34 @@ pub static FORGET_WEIGHT: Verb<1, ()> =
         act(async move { s.admin.forget_weight(&name).await })
     });
 
+// ---- changes of single keys
+
+/// Replaces the value of a key that holds a string.
+#[cfg(feature = "console")]
+static CONSOLE_WRITE_KEY: Verb<0, console::WrittenKey> =
+    Verb::new(PUT, "/console/key", "written", |s, [], wanted| {
+        answer(async move { console::write(&s, wanted).await })
+    })
+    .of_users();
+
+/// Gives a key another lifetime.
+#[cfg(feature = "console")]
+static CONSOLE_EXPIRE_KEY: Verb<0, console::KeyLifetime> =
+    Verb::new(PATCH, "/console/key", "changed", |s, [], wanted| {
+        answer(async move { console::expire(&s, wanted).await })
+    })
+    .of_users();
+
+/// Deletes a key.
+#[cfg(feature = "console")]
+static CONSOLE_DELETE_KEY: Verb<0, console::DeletedKey> =
+    Verb::new(DELETE, "/console/key", "deleted", |s, [], wanted| {
+        answer(async move { console::delete(&s, wanted).await })
+    })
+    .of_users();
+
+// ---- users of Redis clients
+
 /// Rules for a user, as `ACL SETUSER` takes them.
 #[cfg(feature = "resp")]
 #[derive(Debug, Serialize, Deserialize)]
@@ -675,7 +719,9 @@ mod tests {
     fn every_change_needs_operate_and_one_of_users_more() {
         let changes = ALL.iter().map(|row| row.route());
         for route in changes.filter(|route| route.method != Method::GET) {
-            let of_users = route.path.starts_with("/users");
+            let of_users = ["/users", "/console/key"]
+                .iter()
+                .any(|path| route.path.starts_with(path));
             let needs = if of_users { Users } else { Operate };
             assert_eq!(route.needs, Some(needs), "{} {}", route.method, route.path);
         }

@@ -6,6 +6,7 @@
 //!   GET /console/history   the last hour of one member
 //!   GET /console/locate    where a key is
 //!   GET /console/clients   the Redis clients of one member, and its slow commands
+//!   GET /console/keys, GET /console/value, PUT, PATCH, DELETE /console/key    keys and values
 //! ```
 //!
 //! The page asks for changes by the rows of `api.rs`, like every other program. It has no content
@@ -13,15 +14,19 @@
 //! cluster once for all pages that are open, and not at all if none is.
 
 mod clients;
+mod edits;
 mod feed;
 mod hour;
+mod keys;
 mod locate;
 mod looks;
 mod page;
 mod sampler;
 
 pub(super) use clients::{answer_members, clients};
+pub(super) use edits::{DeletedKey, KeyLifetime, WrittenKey, delete, expire, write};
 pub(super) use feed::{ConsoleFeed, stream};
+pub(super) use keys::{keys, value};
 pub(super) use locate::locate;
 pub(super) use page::{file, index};
 pub(super) use sampler::sample;

@@ -1,6 +1,7 @@
 //! Errors of HTTP. This is the only place that gives each kind of error its status.
 
 use crate::admin::{AdminError, Refusal, ReportError};
+use crate::error::{Error, Happened};
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -78,6 +79,20 @@ impl From<AdminError> for HttpFailure {
     }
 }
 
+/// An operation on data failed.
+impl From<Error> for HttpFailure {
+    fn from(error: Error) -> Self {
+        let status = match error.happened() {
+            Happened::Unknown => StatusCode::GATEWAY_TIMEOUT,
+            _ if error.retryable() || matches!(error, Error::Closed) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+            _ => StatusCode::CONFLICT,
+        };
+        Self(status, error.to_string())
+    }
+}
+
 impl From<ReportError> for HttpFailure {
     fn from(error: ReportError) -> Self {
         let status = match &error {
@@ -135,6 +150,19 @@ mod tests {
         ];
         for (error, may_have_happened, status) in others {
             assert_eq!(error.may_have_happened(), may_have_happened, "{error:?}");
+            assert_eq!(HttpFailure::from(error).0.as_u16(), status);
+        }
+    }
+
+    #[test]
+    fn an_operation_on_data_that_may_have_happened_is_answered_with_its_own_status() {
+        for (error, status) in [
+            (Error::Unknown, 504),
+            (Error::Unavailable, 503),
+            (Error::Closed, 503),
+            (Error::TooLarge, 409),
+            (Error::WrongType, 409),
+        ] {
             assert_eq!(HttpFailure::from(error).0.as_u16(), status);
         }
     }

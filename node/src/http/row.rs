@@ -141,7 +141,7 @@ impl<const N: usize, B> Verb<N, B> {
     }
 
     /// The same, for an operator's secret alone.
-    #[cfg(feature = "resp")]
+    #[cfg(any(feature = "resp", feature = "console"))]
     pub(super) const fn of_users(mut self) -> Self {
         self.route.needs = Some(RouteNeeds::Users);
         self

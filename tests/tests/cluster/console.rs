@@ -222,3 +222,115 @@ fn clients_and_slow_commands_of_any_member_are_listed() {
     let absent = body(&cluster, "/console/clients?member=n7");
     assert!(absent.contains("there is no member `n7`"), "{absent}");
 }
+
+/// All keys of a database, page by page.
+fn listed(cluster: &Cluster, place: &str) -> BTreeMap<String, Value> {
+    let (mut all, mut after) = (BTreeMap::new(), String::new());
+    loop {
+        let page = json(&body(cluster, &format!("/console/keys?{place}{after}")));
+        for key in page["keys"].as_array().expect("a list") {
+            all.insert(key["key"].to_string(), key.clone());
+        }
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => return all,
+        }
+    }
+}
+
+#[test]
+fn keys_are_browsed_and_changed_with_the_operators_token() {
+    let cluster = Cluster::of(BINARY, 2);
+    let mut client = cluster.client("n1");
+    let mut run = |words: &[&[u8]]| client.command(words).expect("a reply");
+    run(&[b"SELECT", b"3"]);
+    run(&[b"SET", b"text", b"value", b"EX", b"1000"]);
+    run(&[b"SET", b"\xFF", b"\xFE\x00"]);
+    run(&[b"SADD", b"set", b"member"]);
+    for field in 0..1000 {
+        run(&[b"HSET", b"hash", format!("field-{field}").as_bytes(), b"v"]);
+    }
+
+    let keys = listed(&cluster, "database=3");
+    let kinds: Vec<_> = keys.values().map(|key| key["type"].to_string()).collect();
+    assert_eq!(
+        kinds,
+        ["\"hash\"", "\"set\"", "\"string\"", "\"string\""],
+        "{keys:?}"
+    );
+    assert!(keys["\"text\""]["ttl_ms"].as_i64() > Some(900_000));
+    assert_eq!(listed(&cluster, "database=3&prefix-base64=aA==").len(), 1);
+    assert_eq!(listed(&cluster, "database=2").len(), 0);
+
+    let value = |query: &str| {
+        json(&body(
+            &cluster,
+            &format!("/console/value?database=3&{query}"),
+        ))
+    };
+    assert_eq!(value("key=text")["value"], "value");
+    let binary = value("key-base64=%2Fw==");
+    assert_eq!(binary["value"]["base64"], "/gA=");
+    assert_eq!(value("key=set")["items"][0]["field"], "member");
+    let (mut fields, mut after) = (BTreeMap::new(), String::new());
+    loop {
+        let page = value(&format!("key=hash{after}"));
+        assert_eq!(page["length"], 1000);
+        for item in page["items"].as_array().expect("a list") {
+            fields.insert(item["field"].to_string(), item["value"].to_string());
+        }
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(fields.len(), 1000);
+
+    let change = |method: &str, change: &str| {
+        let change = format!(r#"{{"keyspace": "default", "database": 3, {change}}}"#);
+        let request = format!("{method} /console/key");
+        read(send(&cluster, "n0", &request, "", &change))
+    };
+    assert_eq!(
+        change("PUT", r#""key": "text", "value": "new""#),
+        r#"{"written":true}"#
+    );
+    assert_eq!(value("key=text")["value"], "new");
+    assert!(
+        value("key=text")["ttl_ms"].as_i64() > Some(900_000),
+        "its lifetime stays"
+    );
+    assert_eq!(
+        change("PATCH", r#""key": "text", "ttl": "none""#),
+        r#"{"changed":true}"#
+    );
+    assert_eq!(value("key=text")["ttl_ms"], Value::Null);
+    assert_eq!(
+        change("PATCH", r#""key": "set", "ttl": "1h""#),
+        r#"{"changed":true}"#
+    );
+    assert!(value("key=set")["ttl_ms"].as_i64() > Some(3_000_000));
+    assert_eq!(
+        change("DELETE", r#""key-base64": "/w==""#),
+        r#"{"deleted":true}"#
+    );
+    for (method, of, says) in [
+        ("DELETE", r#""key-base64": "/w==""#, "there is no such key"),
+        (
+            "PUT",
+            r#""key": "absent", "value": "x""#,
+            "there is no such key",
+        ),
+        ("PUT", r#""key": "hash", "value": "x""#, "of another kind"),
+        ("PATCH", r#""key": "text", "ttl": "soon""#, "soon"),
+    ] {
+        let answer = change(method, of);
+        assert!(answer.contains(says), "{method} {of}: {answer}");
+    }
+    let audits = body(&cluster, "/events");
+    assert!(
+        audits.contains("DELETE /console/key in default/3"),
+        "{audits}"
+    );
+    assert!(!audits.contains("/w=="), "no key is in the audit log");
+}

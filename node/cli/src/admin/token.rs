@@ -1,8 +1,9 @@
 //! `doyen token`: named tokens with which programs ask nodes by HTTP.
 
-use super::{AdminEndpoint, List, private_file, tell};
+use super::{AdminEndpoint, List, operator_token, private_file, tell};
 use crate::CommandFailed;
 use doyen::TokenRole;
+use doyen::config;
 use doyen::http::client::HttpError;
 use doyen::http::{api, check_token_name, new_token, token_hash};
 use doyen::report::tokens::TokenReport;
@@ -33,6 +34,16 @@ enum TokenAction {
         #[command(flatten)]
         endpoint: AdminEndpoint,
     },
+    /// Print the operators' token, which may do everything: the console takes it to show keys with
+    /// their values, and to change users
+    Operator(OperatorToken),
+}
+
+#[derive(Debug, clap::Args)]
+struct OperatorToken {
+    /// The operators' or the members' file
+    #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]
+    secret_file: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]
@@ -65,6 +76,16 @@ impl TokenCommand {
             TokenAction::Revoke { name, endpoint } => {
                 endpoint.make(&api::REVOKE_TOKEN, [&name], &()).await?;
                 tell(format_args!("token {name} is revoked\n"))
+            }
+            TokenAction::Operator(OperatorToken { secret_file }) => {
+                let secrets = config::secrets_of(&secret_file, "--secret-file")?;
+                let token = operator_token(Some(&secrets))?;
+                // Stdout has the token alone, for scripts.
+                let _ = writeln!(
+                    io::stderr(),
+                    "the operators' token, which may do everything until the secret is replaced:"
+                );
+                tell(format_args!("{token}\n"))
             }
         }
     }

@@ -56,7 +56,7 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 ];
 
 /// The part of a string from one place up to and including another. → `Bulk`
-static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0))
+pub(super) static GET_RANGE: Procedure = procedure(1, "get range", Kind::String, (2, 0))
     .costs(|_| Footprint {
         answers_value: true,
         ..READS

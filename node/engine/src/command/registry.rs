@@ -87,6 +87,17 @@ impl Procedure {
     }
 }
 
+/// The procedure of a type that does this, by its name: `hash length`.
+pub(super) fn procedure_of(kind: Kind, does: &str) -> Option<&'static Procedure> {
+    let mut all = PROCEDURES.iter().flat_map(|family| family.iter());
+    let named = |name: &str| {
+        let rest = name.strip_prefix(kind.name());
+        rest.and_then(|rest| rest.strip_prefix(' ')) == Some(does)
+    };
+    let found = all.find(|procedure| procedure.kind == kind && named(procedure.name));
+    found.copied()
+}
+
 impl By {
     /// The name of the event that Redis tells of it, if it is not that of the change itself.
     #[must_use]

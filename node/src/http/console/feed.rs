@@ -233,6 +233,7 @@ pub(in super::super) async fn stream(
         "caller": caller.source.to_string(),
         "role": role.to_string(),
         "may_change_users": users,
+        "may_read_values": users && role == TokenRole::Operate,
         "seconds": INTERVAL.as_secs(),
     });
     let source = ConsoleSource {
