@@ -13,7 +13,7 @@ import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { mkdtempSync, readFileSync, existsSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { createServer } from "node:net";
+import { connect, createServer } from "node:net";
 import path from "node:path";
 import assert from "node:assert/strict";
 
@@ -38,14 +38,25 @@ const freePort = () => new Promise((found) => {
 });
 
 async function start(name, seeds, listen) {
-  const http = await freePort();
-  const flags = ["run", "--name", name, "--listen", `127.0.0.1:${listen}`, "--data", "127.0.0.1:0", "--resp", "127.0.0.1:0",
+  const http = await freePort(), resp = await freePort();
+  const flags = ["run", "--name", name, "--listen", `127.0.0.1:${listen}`, "--data", "127.0.0.1:0", "--resp", `127.0.0.1:${resp}`,
     "--resp-cluster", "127.0.0.1:0", "--http", `127.0.0.1:${http}`, "--memory-max", "256mb", ...seeds.flatMap((port) => ["--seed", `127.0.0.1:${port}`])];
   const child = spawn(binary, flags, { cwd: dir, stdio: ["ignore", "ignore", "pipe"] });
   let said = "";
   child.stderr.on("data", (text) => { said += text; });
-  nodes.set(name, { child, http, log: () => said });
+  nodes.set(name, { child, http, resp, log: () => said });
 }
+
+/** Commands of a Redis client, one after the other. */
+const redis = (port, commands) => new Promise((done, failed) => {
+  const socket = connect(port, "127.0.0.1", () => socket.write(commands.map((line) => `${line}\r\n`).join("")));
+  let replies = "";
+  socket.on("error", failed);
+  socket.on("data", (text) => {
+    replies += text;
+    if (replies.split("\r\n").length > commands.length) { socket.end(); done(replies); }
+  });
+});
 
 const kill = (name) => { nodes.get(name).child.kill("SIGKILL"); nodes.delete(name); };
 
@@ -59,8 +70,12 @@ async function page(browser, { width = 1360, height = 900, theme = "light", http
   tab.on("pageerror", (error) => tab.wrong.push(error.message));
   if (stream) {
     await tab.setRequestInterception(true);
-    tab.on("request", (request) => new URL(request.url()).pathname === "/console/stream"
-      ? request.respond({ status: 200, contentType: "text/event-stream", body: stream }) : request.continue());
+    tab.on("request", (request) => {
+      const { pathname } = new URL(request.url());
+      if (pathname === "/console/stream") request.respond({ status: 200, contentType: "text/event-stream", body: stream });
+      else if (pathname === "/console/clients") request.respond({ status: 200, contentType: "application/json", body: JSON.stringify({ members: listed() }) });
+      else request.continue();
+    });
   }
   await tab.goto(`http://127.0.0.1:${http}/`, { waitUntil: "domcontentloaded" });
   return tab;
@@ -88,6 +103,13 @@ const press = (tab, text, within = "main") => tab.evaluate((wanted, at) => {
   button.click();
 }, text, within);
 
+/** Clients of many members. */
+const listed = () => Array.from({ length: 100 }, (_, at) => ({
+  name: `node-${String(at + 1).padStart(3, "0")}`, more: 40,
+  clients: Array.from({ length: 10 }, (_, of) => ({ address: `10.1.${at}.${of}:4${of}021`, name: "web", user: "app", library: "jedis 5.1", age_s: 60 * of, idle_s: of, database: 0, command: "get" })),
+  slow: at % 9 ? [] : [{ at: 1_795_000_000 + at, took_us: 12_000 + at, words: ["HGETALL", `user:${at}:profile`], client: `10.1.${at}.1:41021` }],
+}));
+
 /** A stream of many members, as a node would send it. */
 function recorded(members, partitions) {
   const event = (name, data) => `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
@@ -100,7 +122,7 @@ function recorded(members, partitions) {
     const all = [at * 7 % members, (at * 7 + 1 + at % 5) % members];
     return at % 97 === 0 ? all.slice(0, 1) : at % 53 === 0 ? [...all, -1 - (at * 7 + 9) % members] : [...all, (at * 7 + 9) % members];
   });
-  return event("hello", { node: names[0], version: "0.1.0", caller: "token admin", role: "operate", may_change_users: false, seconds: 5 })
+  return event("hello", { node: names[0], version: "0.1.0", caller: "token admin", role: "operate", may_change_users: true, may_read_values: true, seconds: 5 })
     + event("status", { coordinator: names[0], safe: false, unsafe_for: "node-008 does not answer", gone: [], moves: [], members: names.map((name, at) => ({
       name, id: String(at), age: at + 1, state: states.get(at) ?? "live", role: "data", zone: `eu-${"abc"[at % 3]}`, address: `10.0.0.${at}:7400`, resp: `10.0.0.${at}:7379`, http: `10.0.0.${at}:7480` })),
       keyspaces: [{ name: "default", mode: "fixed", partitions, backups: 2, on_loss: "wait", default_ttl: "none", eviction: "lru", rules: [], unmet: [], under_replicated: 478, unavailable: 0 }] })
@@ -109,11 +131,11 @@ function recorded(members, partitions) {
     + event("moves", { moves: [], balance: { state: "on", on: true, automatic: [], rate: "adaptive", window: "always", held: [] }, draining: [] })
     + event("loads", names.map((name) => ({ name, memory: 3e9, memory_max: 6e9, cpu: 300, busy: false })))
     + event("maps", []) + event("busiest", [])
-    + event("hour", { seconds: 5, samples: Array.from({ length: 720 }, (_, at) => sample(at)) })
+    + event("hour", { number: 1, seconds: 5, samples: Array.from({ length: 720 }, (_, at) => sample(at)) })
     + event("sample", { number: 1, cluster: sample(719), members: Object.fromEntries(names.map((name, at) => [name, { ...sample(at), commands: 2000 }])) });
 }
 
-const VIEWS = [["members", "Members"], ["partitions", "Partitions"], ["data", "Data"], ["events", "Events"], ["access", "Access"], ["overview", "Overview"]];
+const VIEWS = [["members", "Members"], ["partitions", "Partitions"], ["data", "Data"], ["keys", "Keys"], ["clients", "Clients"], ["events", "Events"], ["access", "Access"], ["overview", "Overview"]];
 
 let failed = null, browser;
 try {
@@ -150,9 +172,33 @@ try {
   await shows(tab, "○ drained", "main");
   await judge(tab, "drained");
   await go(tab, "partitions", "Partitions");
+  await tab.waitForSelector("main form select option");
+  await tab.type('input[name="key"]', '"\\xffa"');
+  await press(tab, "Find it");
+  await shows(tab, "belongs to default/");
   await tab.focus("canvas");
   await tab.keyboard.press("ArrowRight");
   await shows(tab, "leads;");
+
+  const { resp } = nodes.get("n1");
+  await redis(resp, ["SET user:42 Ada", "HSET cart:7 apples 3 pears 5", "SADD tags red green"]);
+  await go(tab, "keys", "Keys");
+  await shows(tab, "default / database 0");
+  await press(tab, "List");
+  await shows(tab, "user:42");
+  await press(tab, "cart:7");
+  await shows(tab, "apples");
+  await press(tab, "user:42");
+  await shows(tab, "Ada");
+  await press(tab, "Edit…");
+  await tab.$eval("dialog textarea", (box) => { box.value = "Grace"; });
+  await judge(tab, "edit-dialog");
+  await press(tab, "Write", "dialog");
+  await shows(tab, "Grace", "main pre");
+  await press(tab, "Delete…");
+  await press(tab, "Delete", "dialog");
+  await tab.waitForFunction(() => !document.querySelector("main").innerText.includes("user:42"));
+  await judge(tab, "keys");
 
   for (const [name, look] of [["three-dark", { theme: "dark" }], ["three-narrow", { width: 390, height: 844 }]]) {
     const other = await page(browser, { http, ...look });

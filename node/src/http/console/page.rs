@@ -34,8 +34,17 @@ files! {
     "app.js": "text/javascript; charset=utf-8",
     "feed.js": "text/javascript; charset=utf-8",
     "views.js": "text/javascript; charset=utf-8",
+    "known.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
     "actions.js": "text/javascript; charset=utf-8",
+    "overview.js": "text/javascript; charset=utf-8",
+    "members.js": "text/javascript; charset=utf-8",
+    "partitions.js": "text/javascript; charset=utf-8",
+    "data.js": "text/javascript; charset=utf-8",
+    "keys.js": "text/javascript; charset=utf-8",
+    "clients.js": "text/javascript; charset=utf-8",
+    "events.js": "text/javascript; charset=utf-8",
+    "access.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 

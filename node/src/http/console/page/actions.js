@@ -1,7 +1,8 @@
 // Changes: each says what will happen, asks, and shows what the node answered.
 
-import { ask, setToken, hasToken, state, OPEN } from "./feed.js";
+import { ask, setToken, tryToken, hasToken, state, OPEN } from "./feed.js";
 import { h } from "./views.js";
+import { copied } from "./known.js";
 
 const dialog = document.getElementById("dialog");
 const toastBox = document.getElementById("toast");
@@ -16,7 +17,8 @@ export function toast(text) {
 const field = (one) => {
   const input = one.options
     ? h("select", { name: one.name }, one.options.map(([value, text]) => h("option", { value }, text)))
-    : h("input", { name: one.name, type: one.secret ? "password" : "text", autocomplete: "off", spellcheck: "false", placeholder: one.hint, required: !one.optional });
+    : one.lines ? h("textarea", { name: one.name, rows: one.lines, spellcheck: "false" })
+      : h("input", { name: one.name, type: one.secret ? "password" : "text", autocomplete: "off", spellcheck: "false", placeholder: one.hint, required: !one.optional });
   if (one.value) input.value = one.value;
   return h("label", {}, one.label, input);
 };
@@ -26,7 +28,7 @@ const field = (one) => {
  * has to be typed first, for what cannot be undone.
  */
 export function confirm({ title, text, fields = [], button, danger, typed, act }) {
-  const wrong = h("p", { class: "pill bad", role: "alert", hidden: true });
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
   const go = h("button", { type: "submit", class: danger ? "danger" : "main" }, button);
   const all = typed ? [...fields, { name: "typed", label: `Type ${typed} to confirm` }] : fields;
   const form = h("form", { method: "dialog", on: { submit: async (event) => {
@@ -35,12 +37,15 @@ export function confirm({ title, text, fields = [], button, danger, typed, act }
     const say = (why) => { wrong.textContent = why; wrong.hidden = false; };
     if (typed && values.typed !== typed) return say(`Type ${typed}, exactly.`);
     go.disabled = true;
+    wrong.hidden = true;
+    // The cluster may take seconds to agree, or to find out that it cannot.
+    go.textContent = "Working…";
     try {
       const done = await act(values);
       if (done instanceof Node) return form.replaceChildren(h("h2", {}, title), done, close("Close"));
       dialog.close();
       toast(done ?? "Done.");
-    } catch (error) { say(error.message); } finally { go.disabled = false; }
+    } catch (error) { say(error.message); } finally { go.disabled = false; go.textContent = button; }
   } } },
     h("h2", { id: "dialog-title" }, title),
     [text].flat().filter(Boolean).map((one) => typeof one === "string" ? h("p", {}, one) : one),
@@ -57,8 +62,8 @@ export const may = () => state.hello?.role === "operate";
 
 export const drain = (member) => confirm({
   title: `Drain ${member}?`, button: "Drain",
-  text: `${member} hands all its partitions to other members, one after the other, and then holds nothing. It stays a member, and clients notice nothing. You can cancel at any time.`,
-  act: async () => { await ask("POST", `/members/${name(member)}/drain`); return `${member} is being drained.`; },
+  text: `${member} hands all its partitions to other members, one after the other, and then holds nothing. It stays a member, and clients notice nothing. Members shows what is left. You can cancel at any time.`,
+  act: async () => { await ask("POST", `/members/${name(member)}/drain`); return `${member} is being drained. Members shows how far it is.`; },
 });
 export const undrain = (member) => confirm({
   title: `Let ${member} hold data again?`, button: "Cancel the drain",
@@ -71,7 +76,7 @@ export const removeLost = (member) => confirm({
   act: async () => { await ask("DELETE", `/members/${name(member)}`); return `${member} was removed.`; },
 });
 export const forget = (member) => confirm({
-  title: `Forget ${member}?`, button: "Forget", text: `${member} is gone. Nobody misses it from then on, and its alert ends.`,
+  title: `Forget ${member}?`, button: "Forget", text: `${member} is gone, and no member waits for it any more. Its alert ends. A process of that name may join as a new member.`,
   act: async () => { await ask("DELETE", `/gone/${name(member)}`); return `${member} is forgotten.`; },
 });
 export const pauseBalance = (paused) => confirm({
@@ -118,11 +123,13 @@ export const makeToken = (then) => confirm({
     const first = state.hello?.caller === OPEN;
     await ask("PUT", `/tokens/${name(values.name)}`, { role: values.role, sha256 });
     if (first) setToken(token); else then();
-    return h("div", { class: "stack" }, h("p", {}, "Copy it now: it is shown this once."), h("pre", { tabindex: "0" }, token));
+    return h("div", { class: "stack" }, h("p", {}, "Copy it now: it is shown this once."), copied(token));
   },
 });
 export const revokeToken = (token, then) => confirm({
-  title: `Revoke ${token}?`, button: "Revoke", danger: true, text: `Programs that use it are refused at every member from now on${state.hello?.caller === `token ${token}` ? ", and so is this page: it is the token that you use here" : ""}.`,
+  title: `Revoke ${token}?`, button: "Revoke", danger: true,
+  text: [`Within moments, every member refuses the token ${token}. Programs that send it (Prometheus, scripts, other pages) get errors until they have another one, and streams that it opened end within 5 s. A revoked token cannot be had back.`,
+    state.hello?.caller === `token ${token}` ? "It is the token that you use here: this page logs out." : null],
   act: async () => { await ask("DELETE", `/tokens/${name(token)}`); then(); return `${token} is revoked.`; },
 });
 export const setUser = (then, user) => confirm({
@@ -141,8 +148,29 @@ export const removeUser = (user, then) => confirm({
 });
 
 export const login = () => confirm({
-  title: hasToken() ? "Another token" : "Log in", button: "Use it",
-  text: "`doyen token new NAME` makes a token. It stays in this tab alone, and is forgotten when the tab closes.",
-  fields: [{ name: "token", label: "Token", secret: true, optional: true }],
-  act: (values) => { setToken(values.token.trim()); return values.token ? "Connecting with the token." : "The token is forgotten."; },
+  title: hasToken() ? "Another token" : "Log in", button: "Log in",
+  text: ["Paste a token of this cluster. An operator makes one with: doyen token new NAME --role read, which sees everything but keys, or --role operate, which also makes changes.",
+    "It stays in this tab alone, and is forgotten when the tab closes."],
+  fields: [{ name: "token", label: "Token", secret: true }],
+  act: async (values) => {
+    const next = values.token.trim();
+    await tryToken(next);
+    setToken(next);
+    return "You are logged in.";
+  },
+});
+
+export const editValue = (body, key, value, then) => confirm({
+  title: `Change ${key}`, button: "Write", text: "The whole value is replaced, and its lifetime stays. What clients wrote since you opened it is lost.",
+  fields: [{ name: "value", label: "Value", lines: 8, value }],
+  act: async (values) => { await ask("PUT", "/console/key", { ...body, value: values.value.replaceAll("\r\n", "\n") }); then(); return "It is written."; },
+});
+export const setLifetime = (body, key, then) => confirm({
+  title: `Lifetime of ${key}`, button: "Set", text: "After this time, the key is gone with its value. A new time replaces the present one.",
+  fields: [{ name: "ttl", label: "Time, as in 90s, 30m, 2h, or none", hint: "30m" }],
+  act: async (values) => { await ask("PATCH", "/console/key", { ...body, ttl: values.ttl.trim() }); then(); return "It is set."; },
+});
+export const deleteKey = (body, key, then) => confirm({
+  title: `Delete ${key}?`, button: "Delete", danger: true, text: "The key is gone at all members with its whole value. This cannot be undone.",
+  act: async () => { await ask("DELETE", "/console/key", body); then(); return `${key} is deleted.`; },
 });

@@ -7,7 +7,7 @@ const KEY = "doyen-token";
 export const OPEN = "anyone on this machine";
 
 export const state = {
-  connected: false, refused: null, hello: null, status: null, waiting: null, map: null, moves: null,
+  connected: false, refused: null, full: null, hello: null, status: null, waiting: null, map: null, moves: null,
   loads: [], maps: [], alerts: [], busiest: null, events: [], sample: null, hour: null,
 };
 const listeners = new Set();
@@ -34,11 +34,22 @@ export async function ask(method, path, body) {
   const headers = { authorization: bearer() };
   const content = body === undefined ? undefined : JSON.stringify(body);
   const answer = await fetch(path, { method, headers, body: content, cache: "no-store" });
+  if (!answer.ok) throw new Error(await reason(answer));
+  return answer.json();
+}
+
+/** Whether the node takes a token. Throws an Error with words for the person who typed it. */
+export async function tryToken(next) {
+  if (!/^[\x21-\x7e]{16,}$/.test(next)) throw new Error("This is no token: it has at least 16 letters, digits and signs, without spaces.");
+  const answer = await fetch("/balance", { headers: { authorization: `Bearer ${next}` }, cache: "no-store" });
+  if (answer.status === 401) throw new Error("This token opens nothing here: it was revoked, is mistyped, or belongs to another cluster.");
+  if (answer.status === 403) throw new Error(await reason(answer));
+}
+
+/** What the node says in an answer that is an error. */
+async function reason(answer) {
   const text = await answer.text();
-  let value = null;
-  try { value = JSON.parse(text); } catch { /* an error in plain words */ }
-  if (!answer.ok) throw new Error(value?.error ?? (text || `the node answered ${answer.status}`));
-  return value;
+  try { return JSON.parse(text).error ?? text; } catch { return text || `the node answered ${answer.status}`; }
 }
 
 const EVENTS_KEPT = 300;
@@ -49,9 +60,10 @@ function take(name, value) {
     state.events.unshift(value);
     state.events.length = Math.min(state.events.length, EVENTS_KEPT);
   } else if (name === "sample") {
-    const isNew = state.sample && value.number !== state.sample.number;
-    if (isNew && state.hour) {
+    // The hour may have come with this sample.
+    if (state.hour && value.number !== state.hour.number) {
       state.hour.samples.push(value.cluster);
+      state.hour.number = value.number;
       if (state.hour.samples.length > HOUR) state.hour.samples.shift();
     }
     state.sample = value;
@@ -60,7 +72,6 @@ function take(name, value) {
     // A node without credentials answers everyone, whatever they send: a token would only be refused
     // where something is changed.
     if (name === "hello" && token && value.caller === OPEN) forgetToken();
-    if (name === "status") state.waiting = null;
   }
   changed(name);
 }
@@ -75,14 +86,14 @@ async function read() {
     headers: token ? { authorization: bearer() } : {}, signal: connection.signal, cache: "no-store",
   });
   if (answer.status === 401 || answer.status === 403) {
-    const text = await answer.text();
-    let why = text;
-    try { why = JSON.parse(text).error ?? text; } catch { /* plain words */ }
-    state.refused = why;
+    // The node's words for 401 are for programs. Those for 403 say what it lacks.
+    const why = await reason(answer);
+    state.refused = answer.status === 403 ? why : token ? "The token of this tab opens nothing here any more: it was revoked, or belongs to another cluster." : "This cluster asks for a token.";
     changed("refused");
     return 3600_000;
   }
-  if (!answer.ok) throw new Error(await answer.text());
+  state.full = answer.status === 429 ? await reason(answer) : null;
+  if (!answer.ok) throw new Error(`the node answered ${answer.status}`);
   state.connected = true; state.refused = null; state.events = [];
   changed("connected");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();

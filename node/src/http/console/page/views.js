@@ -55,7 +55,8 @@ export const memberState = (name) => pill(...(KINDS[name] ?? ["", name]));
 export function table(columns, rows, empty = "Nothing here.") {
   if (!rows.length) return h("p", { class: "empty" }, empty);
   const head = columns.map(([title, , kind]) => h("th", { scope: "col", class: kind }, title));
-  const body = rows.map((row) => h("tr", {}, columns.map(([, cell, kind]) => h("td", { class: kind }, cell(row)))));
+  // Narrow screens show each row as a card, with the titles beside the values.
+  const body = rows.map((row) => h("tr", {}, columns.map(([title, cell, kind]) => h("td", { class: kind, "data-title": title }, h("span", {}, cell(row))))));
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map(([title]) => title).join(", ") },
     h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)));
 }
@@ -71,4 +72,20 @@ export function panel(title, tools, ...content) {
 
 export const tile = (title, value, more) => h("div", { class: "tile" }, h("div", { class: "name" }, title), h("div", { class: "value" }, value), h("div", { class: "more" }, more ?? ""));
 
-export const clock = (text) => new Date(text).toLocaleTimeString([], { hour12: false });
+/** A moment: the time of day, with the date if that is not today. */
+export function moment(text) {
+  const at = new Date(text), time = at.toLocaleTimeString([], { hour12: false });
+  if (at.toDateString() === new Date().toDateString()) return time;
+  return `${at.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
+}
+/** A day and a time, of Unix seconds. */
+export const day = (seconds) => new Date(seconds * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+
+/** How long ago a moment is, in Unix seconds. The text grows by itself. */
+export function ago(seconds) {
+  const node = h("time", { datetime: new Date(seconds * 1000).toISOString(), title: day(seconds), class: "ago", "data-since": seconds });
+  node.textContent = since(seconds);
+  return node;
+}
+const since = (seconds) => `${duration(Math.max(0, Date.now() / 1000 - seconds))} ago`;
+setInterval(() => { for (const node of document.querySelectorAll(".ago")) node.textContent = since(Number(node.dataset.since)); }, 1000);
