@@ -116,6 +116,13 @@ bench-check *ARGS:
     cargo build --release -p doyen-tests --bin bench
     target/release/bench check {{ARGS}}
 
+# It needs python3, go, node with npm, and mvn with a JDK 17.
+# what applications notice when a node fails, by client library (20 minutes)
+gaps *ARGS:
+    tests/gaps/build.sh
+    cargo build --release -p doyen-cli -p doyen-tests
+    target/release/figures gaps --binary target/release/doyen {{ARGS}}
+
 # what a cluster of 3 to 100 nodes costs on this machine
 scale NODES="3,10,30,50,100":
     cargo build --release -p doyen-cli -p doyen-tests

@@ -4,6 +4,7 @@
 //! ```text
 //!   beside    Doyen beside Redis Cluster, Hazelcast and Olric (bench)
 //!   failover  how long writes stall when a node dies, hangs or leaves
+//!   gaps      what applications notice of a fault, by client library
 //!   costs     starts, joins, idle nodes, bytes of a key
 //!   stall     the longest stalls while a cluster grows, expires, copies and drops
 //!   moving    what clients notice while copies move
@@ -18,6 +19,7 @@ pub mod children;
 pub mod costs;
 pub mod failover;
 mod fill;
+pub mod gaps;
 pub mod moving;
 mod recorder;
 pub mod scale;

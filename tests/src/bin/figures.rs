@@ -3,7 +3,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use doyen_tests::measure::failover::{self, Harm, Victim};
-use doyen_tests::measure::{costs, moving, scale, stall};
+use doyen_tests::measure::{costs, gaps, moving, scale, stall};
 use std::process::ExitCode;
 
 /// Measures what Doyen does on this machine, and prints the figures
@@ -57,6 +57,14 @@ enum What {
     /// What readers and writers notice while a node joins, is drained, dies, or all are restarted
     /// one after the other (some minutes, 4 GB)
     Move(moving::Plan),
+    /// What applications notice of a fault, by client library (tests/gaps/build.sh first)
+    Gaps(gaps::GapPlan),
+    /// A program that embeds a member, for `gaps`
+    #[command(hide = true)]
+    GapsMember(gaps::EmbeddedMember),
+    /// A program that is a native client, for `gaps`
+    #[command(hide = true)]
+    GapsClient(gaps::EmbeddedClient),
 }
 
 #[derive(Debug, Args)]
@@ -79,16 +87,28 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser<u64> {
     clap::value_parser!(u64).range(1..)
 }
 
+fn ended(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let Options { what, binary } = doyen_cli::parse();
-    if !std::path::Path::new(&binary).is_file() {
-        eprintln!(
-            "figures: {binary} does not exist; build it with \
-             cargo build --release -p doyen-cli, or name another with --binary"
-        );
-        return ExitCode::from(2);
-    }
     match what {
+        What::GapsMember(member) => return ended(member.run()),
+        What::GapsClient(client) => return ended(client.run()),
+        _ if !std::path::Path::new(&binary).is_file() => {
+            eprintln!(
+                "figures: {binary} does not exist; build it with \
+                 cargo build --release -p doyen-cli, or name another with --binary"
+            );
+            return ExitCode::from(2);
+        }
         What::Kill(plan) => plan.run(&binary, Harm::Kill, 20),
         What::Stop(plan) => plan.run(&binary, Harm::Stop, 5),
         What::Term(plan) => plan.run(&binary, Harm::Term, 5),
@@ -98,12 +118,8 @@ fn main() -> ExitCode {
         What::Bytes { keys } => costs::bytes(&binary, keys),
         What::Scale(plan) => scale::run(&binary, &plan),
         What::Stall(plan) => stall::run(&binary, &plan),
-        What::Move(plan) => {
-            if let Err(why) = moving::run(&binary, plan) {
-                eprintln!("{why:#}");
-                return ExitCode::FAILURE;
-            }
-        }
+        What::Move(plan) => return ended(moving::run(&binary, plan)),
+        What::Gaps(plan) => return ended(gaps::run(&binary, &plan)),
     }
     ExitCode::SUCCESS
 }
