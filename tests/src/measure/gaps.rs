@@ -364,3 +364,56 @@ fn check(cluster: &Cluster, node: usize, keys: &[(String, u64)]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// The settings of a program with its first words, as docs/clients.md shows them.
+    fn settings(program: &str) -> Vec<(&str, String)> {
+        let mut found: Vec<(&str, String)> = Vec::new();
+        let mut indent = None;
+        for line in program.lines() {
+            if let Some((_, library)) = line.split_once(" settings: ") {
+                found.push((library, String::new()));
+                indent = Some(line.len() - line.trim_start().len());
+            } else if line.trim_start().ends_with("/ end") || line.trim_start() == "# end" {
+                indent = None;
+            } else if let (Some(indent), Some((_, code))) = (indent, found.last_mut()) {
+                code.push_str(line.get(indent..).unwrap_or_default());
+                code.push('\n');
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn the_page_shows_the_settings_that_are_measured() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(tests.join("../docs/clients.md")).expect("the page");
+        let programs = [
+            "python/gaps.py",
+            "node/ioredis.js",
+            "node/node-redis.js",
+            "go/main.go",
+            "java/src/main/java/JedisGaps.java",
+            "java/src/main/java/LettuceGaps.java",
+            "rust/src/main.rs",
+        ];
+        let mut shown = BTreeSet::new();
+        for program in programs {
+            let text = std::fs::read_to_string(tests.join("gaps").join(program));
+            for (library, code) in settings(&text.expect("a program")) {
+                assert!(
+                    page.contains(&format!("\n{code}```")),
+                    "docs/clients.md has no block with the settings of {library}:\n{code}"
+                );
+                shown.insert(library.to_owned());
+            }
+        }
+        let theirs = LIBRARIES.iter().filter(|library| !library.is_ours());
+        let all = theirs.map(|library| format!("{} {}", library.name, library.way));
+        assert_eq!(shown, all.collect());
+    }
+}
