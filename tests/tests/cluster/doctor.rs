@@ -39,8 +39,10 @@ impl Examined {
         of.unwrap_or_else(|| panic!("{check}: {all:?}")).clone()
     }
 
-    /// Puts load on the cluster by a node until a check is a warning there with this text.
-    fn await_warning(&self, node: usize, check: &str, text: &str) {
+    /// Puts load on the cluster by a node until a check is a warning there with this text, which
+    /// has the name of a peer in it.
+    fn await_warning(&self, node: usize, check: &str, [before, after]: [&str; 2], peer: usize) {
+        let text = format!("{before}{}{after}", self.cluster.name(peer));
         let resp = self.cluster.resp(node).expect("it runs");
         let mut client = Client::connect(resp, PATIENCE).expect("it answers");
         let value = vec![b'x'; 60_000];
@@ -52,7 +54,7 @@ impl Examined {
                 client.command(&command).expect("a reply");
             }
             let finding = self.found(node, check);
-            if finding.verdict == HealthVerdict::Warning && finding.text.contains(text) {
+            if finding.verdict == HealthVerdict::Warning && finding.text.contains(text.as_str()) {
                 assert!(finding.remedy.is_some(), "{finding:?}");
                 return;
             }
@@ -66,8 +68,8 @@ fn both_ends_say_which_direction_between_two_data_ports_is_cut() {
     let examined = Examined::start(3);
     assert_eq!(examined.found(0, "relay").verdict, HealthVerdict::Fine);
     examined.cluster.cut_plane(0, 1, Plane::Data);
-    examined.await_warning(1, "relay", "nothing arrives from n0");
-    examined.await_warning(0, "relay", "nothing arrives at n1");
+    examined.await_warning(1, "relay", ["nothing arrives from ", ""], 0);
+    examined.await_warning(0, "relay", ["nothing arrives at ", ""], 1);
     assert_eq!(examined.found(2, "relay").verdict, HealthVerdict::Fine);
 }
 
@@ -87,19 +89,19 @@ fn losses_small_datagrams_and_long_round_trips_are_found_by_those_who_have_them(
         ..Faults::NONE
     };
     faults(&examined, lossy);
-    examined.await_warning(0, "loss", "packets to n1 (data)");
+    examined.await_warning(0, "loss", ["packets to ", " (data)"], 1);
     let short = Faults {
         datagram_bytes_max: Some(1_300),
         ..Faults::NONE
     };
     faults(&examined, short);
-    examined.await_warning(0, "mtu", "to n1");
+    examined.await_warning(0, "mtu", ["to ", ""], 1);
     let far = Faults {
         delay: Duration::from_millis(40),
         ..Faults::NONE
     };
     faults(&examined, far);
-    examined.await_warning(0, "round-trips", "to n1");
+    examined.await_warning(0, "round-trips", ["to ", ""], 1);
     examined.cluster.heal();
     examined.cluster.check().expect("no node has ended");
 }
