@@ -125,18 +125,6 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|why| panic!("{why}: {text}"))
 }
 
-/// While a member was stopped, the status waited for what its maps hold.
-#[test]
-fn a_stopped_member_delays_no_part_but_what_it_is_asked_for() {
-    // Two members reach no majority without each other, so the partitions of n1 stay with it.
-    let mut cluster = Cluster::of(BINARY, 2);
-    cluster.nodes.get_mut("n1").expect("it runs").stop();
-    let mut page = Page::open(&cluster, "n0");
-    page.until(|parts| state(parts, "n1").is_some_and(|state| state != "live"));
-    assert!(!page.parts.contains_key("maps"), "it has partitions");
-    page.until(|parts| parts.contains_key("maps"));
-}
-
 #[test]
 fn a_page_of_another_site_gets_no_stream() {
     let cluster = Cluster::of(BINARY, 1);
