@@ -19,6 +19,8 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md");
+/// The configuration of each machine, which docs/production.md shows.
+const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/doyen.toml");
 /// The script that replaces each program that is not Doyen's.
 const OUTSIDE: &str = r#"#!/bin/sh
 echo "${0##*/} $*" > "$OUTSIDE/asked"
@@ -268,8 +270,8 @@ impl Operator {
             }
             ["ssh", name, "systemctl", "start", "doyen"] => {
                 // The common file, without the ports of a machine of its own.
-                let common = self.page.blocks("As a service", "toml");
-                let common = common.iter().flat_map(|block| block.lines());
+                let common = std::fs::read_to_string(CONFIGURATION).expect("the example");
+                let common = common.lines();
                 let common =
                     common.filter(|l| l.starts_with("secret-file") || l.starts_with("seed"));
                 let own = self.page.blocks("Scale out", "toml");
