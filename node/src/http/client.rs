@@ -252,31 +252,32 @@ impl Client {
             begins_within: LOOK_MAX,
             parts: Some(&parts),
         };
-        let reading = async {
-            let mut text = SentEvents::default();
-            loop {
-                match tokio::time::timeout(ANSWER_MAX, came.recv()).await {
+        let mut answer = pin!(exchange(address, self.trusted.as_ref(), &asked));
+        let mut text = SentEvents::default();
+        let ended = loop {
+            tokio::select! {
+                // What came before the end is read before the end.
+                biased;
+                part = tokio::time::timeout(ANSWER_MAX, came.recv()) => match part {
                     Ok(Some(part)) if text.add(&part, &mut each) => {}
-                    Ok(Some(_)) => return Broken::Silent("an event is too large".into()),
+                    Ok(Some(_)) => break Err(Broken::Silent("an event is too large".into())),
                     Ok(None) | Err(_) => {
-                        return Broken::Silent(format!("nothing within {ANSWER_MAX:?}"));
+                        break Err(Broken::Silent(format!("nothing within {ANSWER_MAX:?}")));
                     }
-                }
+                },
+                ended = &mut answer => break ended,
             }
         };
-        let answer = exchange(address, self.trusted.as_ref(), &asked);
-        let broken = match select(pin!(answer), pin!(reading)).await {
-            Either::Left((Ok(answer), _)) if answer.status == 200 => {
-                Broken::Silent("it ended the stream".into())
-            }
-            Either::Left((Ok(answer), _)) => {
+        let broken = match ended {
+            Ok(answer) if answer.status == 200 => Broken::Silent("it ended the stream".into()),
+            Ok(answer) => {
                 let refused = answer.understand::<Value>(address).err();
                 let foreign = || HttpError::Foreign {
                     address: address.into(),
                 };
                 return unsent(refused.unwrap_or_else(foreign), token);
             }
-            Either::Left((Err(broken), _)) | Either::Right((broken, _)) => broken,
+            Err(broken) => broken,
         };
         broken.at(address)
     }
