@@ -256,8 +256,6 @@ impl Client {
         let mut text = SentEvents::default();
         let ended = loop {
             tokio::select! {
-                // What came before the end is read before the end.
-                biased;
                 part = tokio::time::timeout(ANSWER_MAX, came.recv()) => match part {
                     Ok(Some(part)) if text.add(&part, &mut each) => {}
                     Ok(Some(_)) => break Err(Broken::Silent("an event is too large".into())),
@@ -265,7 +263,11 @@ impl Client {
                         break Err(Broken::Silent(format!("nothing within {ANSWER_MAX:?}")));
                     }
                 },
-                ended = &mut answer => break ended,
+                ended = &mut answer => {
+                    // Parts may have come together with the end.
+                    while came.try_recv().is_ok_and(|part| text.add(&part, &mut each)) {}
+                    break ended;
+                }
             }
         };
         let broken = match ended {
