@@ -1,6 +1,7 @@
 //! What is wrong at one member, by what it has read of itself, its machine and its peers.
 
 use crate::net::endpoint::DATA_SOCKET_BYTES;
+use crate::report::alerts::{CERTIFICATE_CRITICAL_S, CERTIFICATE_SOON_S};
 use crate::report::examination::HealthVerdict::{Critical, Fine, Unseen, Warning};
 use crate::report::examination::{Examination, HealthFinding, HealthVerdict, PeerReading};
 use doyen_placement::words::{MEMBERS, counted};
@@ -15,9 +16,6 @@ const NAMED_MAX: usize = 5;
 const MEMORY_USED_MAX: u64 = 95;
 /// From this part of its limit on, in percent, a process has too many files open.
 const FILES_USED_MAX: u64 = 90;
-/// Certificates that end sooner are a warning, and then critical: as the rules in `alerts.yml`.
-const CERTIFICATE_WARNS: i64 = 14 * 86_400;
-const CERTIFICATE_URGENT: i64 = 2 * 86_400;
 /// A group that was stopped in more of its periods than this, in percent, has too little time.
 const THROTTLED_MAX: u64 = 1;
 /// Fewer packets or periods say nothing about a share of them.
@@ -646,11 +644,11 @@ fn certificates(seen: &Examination) -> Vec<HealthFinding> {
                 Critical,
                 format!("the certificate of {port} expired {} ago", lasts(left)),
             ),
-            0..CERTIFICATE_URGENT => (
+            0..CERTIFICATE_CRITICAL_S => (
                 Critical,
                 format!("the certificate of {port} expires in {}", lasts(left)),
             ),
-            CERTIFICATE_URGENT..CERTIFICATE_WARNS => (
+            CERTIFICATE_CRITICAL_S..CERTIFICATE_SOON_S => (
                 Warning,
                 format!("the certificate of {port} expires in {}", lasts(left)),
             ),

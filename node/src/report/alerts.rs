@@ -3,15 +3,16 @@
 //! once, and is gone with its cause.
 
 use crate::report::status::ClusterReport;
+use doyen_placement::words::{PARTITIONS, counted};
 use serde::Serialize;
 
 /// A page of the project, for the links of runbooks.
 const RUNBOOKS: &str = "https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#";
 /// From this part of its memory on, in percent, a member is shown as full.
 const MEMORY_HIGH: u8 = 90;
-/// From this time before its end on, a certificate is a warning, and then critical.
-const CERTIFICATE_SOON_S: i64 = 14 * 86_400;
-const CERTIFICATE_CRITICAL_S: i64 = 2 * 86_400;
+/// From these times before its end on, in seconds, a certificate is a warning, and then critical.
+pub(crate) const CERTIFICATE_SOON_S: i64 = 14 * 86_400;
+pub(crate) const CERTIFICATE_CRITICAL_S: i64 = 2 * 86_400;
 
 /// How urgent an alert is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -91,12 +92,6 @@ fn within(seconds: i64) -> String {
     format!("ends within {days}, and then")
 }
 
-/// `1 partition`, `2 partitions`.
-fn partitions(count: usize) -> String {
-    let ending = if count == 1 { "" } else { "s" };
-    format!("{count} partition{ending}")
-}
-
 /// The alerts that hold in this cluster, the most urgent ones first.
 pub(crate) fn alerts(about: &AlertInputs<'_>) -> Vec<Alert> {
     use AlertSeverity::{Critical, Warning};
@@ -114,7 +109,7 @@ pub(crate) fn alerts(about: &AlertInputs<'_>) -> Vec<Alert> {
     for keyspace in &cluster.keyspaces {
         let name = &keyspace.name;
         if keyspace.unavailable > 0 {
-            let count = partitions(keyspace.unavailable);
+            let count = counted(keyspace.unavailable, PARTITIONS);
             let text = format!("Keyspace {name}: {count} not served.");
             all.push(Alert::new("DoyenUnavailable", Critical, text));
         }
@@ -123,7 +118,7 @@ pub(crate) fn alerts(about: &AlertInputs<'_>) -> Vec<Alert> {
     for keyspace in &cluster.keyspaces {
         let name = &keyspace.name;
         if keyspace.under_replicated > 0 {
-            let count = partitions(keyspace.under_replicated);
+            let count = counted(keyspace.under_replicated, PARTITIONS);
             let text = format!("Keyspace {name}: {count} with too few copies.");
             all.push(Alert::new("DoyenUnderReplicated", Warning, text));
         }
