@@ -32,7 +32,6 @@ use doyen_placement::words::{COPIES, ENTRIES, KEYS, PARTITIONS, counted};
 use std::fmt;
 use std::io::Write;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The reader of stdout closed the pipe. The status is that of a program that SIGPIPE ended.
 const READER_LEFT: i32 = 141;
@@ -339,16 +338,10 @@ fn runtime() -> Result<tokio::runtime::Runtime, CommandFailed> {
 
 /// Waits for Ctrl-C or SIGTERM. The processes that the command started end with their owner.
 async fn interrupted(command: &str) -> CommandFailed {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (
-        signal(SignalKind::interrupt()),
-        signal(SignalKind::terminate()),
-    ) else {
+    let Ok(mut interrupts) = stay::Interrupts::new() else {
         return std::future::pending().await;
     };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
+    interrupts.next().await;
     ended_by_hand(command)
 }
 

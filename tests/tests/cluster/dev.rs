@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 const BINARY: &str = env!("CARGO_BIN_EXE_doyen-under-test");
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Starts three nodes, with ports that nothing else has, and reads what it prints. `None`: one of the
-/// ports is taken.
+/// Starts three nodes, with ports that nothing else has, and reads what it prints. `None`: one of
+/// the ports is taken.
 fn started(offset: u16) -> Option<(Child, BufReader<ChildStdout>, String)> {
     let mut child = Command::new(BINARY)
         .args(["dev", "--offset", &offset.to_string()])

@@ -12,7 +12,7 @@ use super::AdminEndpoint;
 use crate::CommandFailed;
 use crate::screen::{Cell, Pressed, pressed};
 use doyen::http::client::{Client, HttpError};
-use doyen::report::status::ClusterReport;
+use doyen::report::status::{ClusterReport, MemberReport};
 use serde::Deserialize;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -148,6 +148,11 @@ impl TopCommand {
     }
 }
 
+/// The number of a member, which has a colour. It goes by age, so it stays when another one goes.
+fn number(member: &MemberReport) -> usize {
+    usize::try_from(member.age.saturating_sub(1)).unwrap_or(0)
+}
+
 /// Waits for the first section.
 async fn begun(state: &RefCell<TopState>) {
     while state.borrow().report.is_none() {
@@ -253,11 +258,10 @@ impl TopState {
         self.cells.clear();
         self.held.clear();
         let colours: BTreeMap<&str, usize> = self.report.as_ref().map_or_else(BTreeMap::new, |r| {
-            let number = |age: u64| usize::try_from(age.saturating_sub(1)).unwrap_or(0);
             let members = r.members.iter();
-            members.map(|m| (&*m.name, number(m.age))).collect()
+            members.map(|m| (&*m.name, number(m))).collect()
         });
-        let name = |number: i64| map.members.get(usize::try_from(number).ok()?);
+        let name = |place: i64| map.members.get(usize::try_from(place).ok()?);
         for keyspace in &map.keyspaces {
             let copies = keyspace.copies.min(map.members.len());
             for replicas in &keyspace.partitions {
@@ -342,7 +346,10 @@ mod tests {
             ),
             (
                 "map",
-                json!({"members": named, "keyspaces": [{"name": "default", "copies": 2, "partitions": partitions}]}),
+                json!({
+                    "members": named,
+                    "keyspaces": [{"name": "default", "copies": 2, "partitions": partitions}],
+                }),
             ),
             (
                 "hour",
@@ -354,7 +361,10 @@ mod tests {
             ),
             (
                 "happened",
-                json!({"number": 1, "at": "2026-11-30T01:02:03.000Z", "severity": "info", "text": "n1 coordinates"}),
+                json!({
+                    "number": 1, "at": "2026-11-30T01:02:03.000Z", "severity": "info",
+                    "text": "n1 coordinates",
+                }),
             ),
             ("status", status),
             ("of a later release", json!(null)),

@@ -8,7 +8,7 @@
 //!   events         alerts that hold now, then what happened, the latest at the bottom
 //! ```
 
-use super::{TopEvent, TopSample, TopState};
+use super::{TopEvent, TopSample, TopState, number};
 use crate::screen::{colour, health, panel, partition_counts, strip};
 use crate::{bytes, wrap};
 use doyen::report::status::MemberReport;
@@ -51,7 +51,7 @@ fn heading(state: &TopState) -> Paragraph<'_> {
         .report
         .as_ref()
         .and_then(|report| report.coordinator.as_deref())
-        .map_or("nobody coordinates".to_owned(), |name| {
+        .map_or("no member coordinates".to_owned(), |name| {
             format!("{name} coordinates")
         });
     let node = format!("  {coordinator}; seen by {}", state.node);
@@ -90,7 +90,6 @@ fn member<'a>(state: &'a TopState, member: &'a MemberReport) -> Line<'a> {
     } else {
         "  ".into()
     };
-    let number = usize::try_from(member.age.saturating_sub(1)).unwrap_or(0);
     let name: String = member.name.chars().take(NAME).collect();
     let sample = state.members.get(&member.name);
     let leads = state.held.get(&member.name);
@@ -114,7 +113,7 @@ fn member<'a>(state: &'a TopState, member: &'a MemberReport) -> Line<'a> {
         mark,
         Span::styled(
             format!("{name:<NAME$} "),
-            Style::new().fg(colour(number)).bold(),
+            Style::new().fg(colour(number(member))).bold(),
         ),
         Span::styled(format!("{:<10} ", member.state), style),
         format!("{leads:>9} {memory:>16} {commands:>9} {p99:>8}").into(),
