@@ -17,8 +17,8 @@ import { connect, createServer } from "node:net";
 import path from "node:path";
 import assert from "node:assert/strict";
 
-const [binary, folder] = process.argv.slice(2);
-const need = createRequire(path.resolve(folder, "package.json"));
+const [binary, folder] = process.argv.slice(2).map((given) => path.resolve(given));
+const need = createRequire(path.join(folder, "package.json"));
 const puppeteer = need("puppeteer-core");
 const axe = readFileSync(need.resolve("axe-core/axe.min.js"), "utf8");
 const chromium = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find((at) => at && existsSync(at));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior};
 
-/// CountersNow at one moment.
+/// What a node has counted up to a moment.
 struct CountersNow {
     at: Instant,
     data: DataStats,

@@ -39,7 +39,10 @@ function go() {
   viewName = name;
   document.title = `${VIEWS[name][0]} – Doyen`;
   for (const link of nav.children) {
-    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    if (link.hash !== `#${name}`) { link.removeAttribute("aria-current"); continue; }
+    link.setAttribute("aria-current", "page");
+    // On a telephone the views are a strip that scrolls.
+    link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
   view = null;
   redraw("all");

@@ -75,7 +75,8 @@ export function overview() {
   const curves = chartPanel(), list = h("div", {}), moving = h("div", {}), recent = h("div", {});
   main.replaceChildren(h("h1", {}, "Overview"), halt, alerts, tiles, curves.node, list, moving, recent);
   return (name) => {
-    const sum = state.sample?.cluster, status = state.status;
+    // A member that was just started has taken no sample yet.
+    const sum = state.sample?.cluster.memory_max ? state.sample.cluster : null, status = state.status;
     if (["all", "status"].includes(name)) halt.replaceChildren(...[haltPanel()].filter(Boolean));
     if (["all", "alerts"].includes(name)) alerts.replaceChildren(...alertList());
     if (status) {
