@@ -15,4 +15,5 @@ gzip --best --no-name "$made"/man1/*
 "$built/doyen" completions bash > "$made/doyen.bash"
 "$built/doyen" completions zsh > "$made/_doyen"
 "$built/doyen" completions fish > "$made/doyen.fish"
-cargo deb -p doyen-cli --profile dist --target "$target" --no-build --no-strip
+# As every package of Debian, without symbols: a panic still says its file and line.
+cargo deb -p doyen-cli --profile dist --target "$target" --no-build --strip
