@@ -130,6 +130,25 @@ impl Admin {
         made(move || LoadsReport::new(&table, &loads)).await
     }
 
+    /// What moves, the loads of the members, and those of the busiest partitions: what a page shows
+    /// again and again.
+    #[cfg_attr(
+        not(feature = "console"),
+        allow(dead_code, reason = "only pages ask for it")
+    )]
+    pub(crate) async fn moves_and_busiest(
+        &self,
+        most: usize,
+    ) -> Result<(MovesReport, LoadsReport), ReportError> {
+        let (table, loads) = self.loaded().await?;
+        let halted = self.known().await?.halted();
+        let both = move || {
+            let busiest = LoadsReport::of_busiest(&table, &loads, most);
+            (MovesReport::new(&table, &loads, halted), busiest)
+        };
+        made(both).await
+    }
+
     /// The input of `doyen simulate --from-cluster`: the table with its loads.
     ///
     /// ```no_run

@@ -3,6 +3,7 @@
 use doyen_placement::loads::{PartitionLoad, Skew};
 use doyen_placement::{Invalid, Loads, MemberId, MemberState, PartitionRef, Table};
 use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
 
 /// The loads of a cluster as its coordinator was told. They are at most some seconds old.
 ///
@@ -78,6 +79,28 @@ impl LoadsReport {
     /// The loads of the members and partitions of this table.
     #[must_use]
     pub fn new(table: &Table, loads: &Loads) -> Self {
+        Self::of(table, loads, loads.partitions())
+    }
+
+    /// The loads of the members, and of these many partitions: those with the most operations a
+    /// second, busiest first.
+    pub(crate) fn of_busiest(table: &Table, loads: &Loads, most: usize) -> Self {
+        let mut all: Vec<_> = loads.partitions().collect();
+        let operations = |load: &PartitionLoad| Reverse(load.reads + load.writes);
+        if all.len() > most {
+            all.select_nth_unstable_by_key(most, |(_, load)| operations(load));
+            all.truncate(most);
+        }
+        all.sort_by_key(|(at, load)| (operations(load), *at));
+        Self::of(table, loads, all.into_iter())
+    }
+
+    /// The loads of the members, and of these partitions.
+    fn of<'a>(
+        table: &Table,
+        loads: &Loads,
+        partitions: impl Iterator<Item = (PartitionRef, &'a PartitionLoad)>,
+    ) -> Self {
         let name = |id: MemberId| {
             table
                 .member(id)
@@ -96,7 +119,7 @@ impl LoadsReport {
             })
         });
         let work = loads.work_of_members(table);
-        let partitions = loads.partitions().filter_map(|(at, load)| {
+        let partitions = partitions.filter_map(|(at, load)| {
             let primary = table.partition(at)?.primary();
             // The load of a member that does not answer is unknown.
             let answers = table
@@ -249,5 +272,11 @@ mod tests {
             told,
             [(0, "n1", 750, Some("k\u{fffd}")), (2, "n1", 250, None)]
         );
+        for (most, busiest) in [(0, &[][..]), (1, &[0]), (2, &[0, 2]), (9, &[0, 2])] {
+            let report = LoadsReport::of_busiest(&table, &loads, most);
+            let partitions = report.partitions.iter();
+            let partitions: Vec<_> = partitions.map(|each| each.partition).collect();
+            assert_eq!(partitions, busiest, "{most}");
+        }
     }
 }

@@ -8,7 +8,8 @@ use super::hour::ClusterHour;
 use crate::report::alerts::{AlertInputs, alerts};
 use crate::report::status::ClusterReport;
 use doyen_placement::access::TokenRole;
-use doyen_placement::{MemberId, MemberState, ReplicaState, Table};
+use doyen_placement::{MemberId, MemberState, Partition, Replica, ReplicaState, Table};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +58,13 @@ async fn look_at_status(state: &HttpState) {
         ticks.tick().await;
         if let Some(table) = state.data.table() {
             if !shown.as_ref().is_some_and(|t| Arc::ptr_eq(t, &table)) {
-                feed.show("map", TokenRole::Operate, &partition_map(&table));
+                let members = table.members.iter().map(|m| m.id);
+                let places = members.zip(0..).collect();
+                feed.show(
+                    "map",
+                    TokenRole::Operate,
+                    &PartitionMap::of(&table, &places),
+                );
             }
             shown = Some(table);
         }
@@ -86,15 +93,12 @@ async fn look_at_loads(state: &HttpState) {
     let mut ticks = every(LOADS);
     loop {
         ticks.tick().await;
-        if let Ok(moves) = state.admin.moves().await {
+        if let Ok((moves, loads)) = state.admin.moves_and_busiest(BUSIEST).await {
             state.feed.show("moves", TokenRole::Read, &moves);
-        }
-        if let Ok(loads) = state.admin.loads().await {
             state.feed.show("loads", TokenRole::Read, &loads.members);
-            let mut busiest = loads.partitions;
-            busiest.sort_by_key(|each| std::cmp::Reverse(each.reads + each.writes));
-            busiest.truncate(BUSIEST);
-            state.feed.show("busiest", TokenRole::Operate, &busiest);
+            state
+                .feed
+                .show("busiest", TokenRole::Operate, &loads.partitions);
         }
     }
 }
@@ -187,39 +191,68 @@ fn with_moments(cluster: &ClusterReport, gone: &[u64]) -> Value {
     shown
 }
 
-/// Which member holds which partition, as numbers: the members in order of age, and of each
-/// partition the place of the primary in that list, of the other copies, and of learners as -1 less
-/// that place.
-fn partition_map(table: &Table) -> Value {
-    let places: BTreeMap<MemberId, i64> = table.members.iter().map(|m| m.id).zip(0..).collect();
-    let place = |replica: &doyen_placement::Replica| {
-        let place = places.get(&replica.member).copied().unwrap_or(i64::MAX);
-        match replica.state {
-            ReplicaState::InSync => place,
-            ReplicaState::Learner => -1 - place,
+/// Which member holds which partition, as numbers.
+#[derive(Serialize)]
+struct PartitionMap<'a> {
+    /// In order of age.
+    members: Vec<&'a str>,
+    keyspaces: Vec<KeyspaceMap<'a>>,
+}
+
+#[derive(Serialize)]
+struct KeyspaceMap<'a> {
+    name: &'a str,
+    copies: u32,
+    /// Most keyspaces number their partitions from 0 on, and have no numbers here.
+    ids: Option<Vec<u32>>,
+    partitions: PartitionHolders<'a>,
+}
+
+impl<'a> PartitionMap<'a> {
+    fn of(table: &'a Table, places: &'a BTreeMap<MemberId, i64>) -> Self {
+        let keyspaces = table.keyspaces.iter().map(|keyspace| {
+            let ids = keyspace.partitions.iter().map(|partition| partition.id.0);
+            let in_order = ids.clone().zip(0..).all(|(id, place)| id == place);
+            KeyspaceMap {
+                name: &keyspace.name,
+                copies: u32::from(keyspace.backups) + 1,
+                ids: (!in_order).then(|| ids.collect()),
+                partitions: PartitionHolders {
+                    all: &keyspace.partitions,
+                    places,
+                },
+            }
+        });
+        Self {
+            members: table.members.iter().map(|m| m.name.as_str()).collect(),
+            keyspaces: keyspaces.collect(),
         }
-    };
-    let keyspaces = table.keyspaces.iter().map(|keyspace| {
-        let partitions = keyspace.partitions.iter();
-        let of: Vec<Vec<i64>> = partitions
-            .clone()
-            .map(|partition| partition.replicas.iter().map(place).collect())
-            .collect();
-        let ids: Vec<u32> = partitions.map(|partition| partition.id.0).collect();
-        // Most keyspaces number their partitions from 0 on.
-        let in_order = ids.iter().zip(0..).all(|(id, place)| *id == place);
-        json!({
-            "name": keyspace.name,
-            "copies": u32::from(keyspace.backups) + 1,
-            "ids": if in_order { None } else { Some(ids) },
-            "partitions": of,
-        })
-    });
-    let members = table.members.iter().map(|m| &m.name);
-    json!({
-        "members": members.collect::<Vec<_>>(),
-        "keyspaces": keyspaces.collect::<Vec<_>>(),
-    })
+    }
+}
+
+/// Of each partition the place of the primary in the list of members, of the other copies, and of
+/// learners as -1 less that place. They are written one by one: as values of JSON, 16,384
+/// partitions took some megabytes for as long as a page was open.
+struct PartitionHolders<'a> {
+    all: &'a [Arc<Partition>],
+    places: &'a BTreeMap<MemberId, i64>,
+}
+
+impl Serialize for PartitionHolders<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let place = |replica: &Replica| {
+            let place = self.places.get(&replica.member);
+            let place = place.copied().unwrap_or(i64::MAX);
+            match replica.state {
+                ReplicaState::InSync => place,
+                ReplicaState::Learner => -1 - place,
+            }
+        };
+        serializer.collect_seq(self.all.iter().map(|partition| {
+            let holders = partition.replicas.iter().map(place);
+            holders.collect::<Vec<_>>()
+        }))
+    }
 }
 
 #[cfg(test)]
