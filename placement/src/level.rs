@@ -71,7 +71,7 @@
 //! - the argument `version` of `Envelope::encode` and `Envelope::decode`, and [`NUMBERED`]
 
 /// The lowest and the highest version that this program speaks.
-pub const LEVELS: (u16, u16) = (15, 16);
+pub const LEVELS: (u16, u16) = (15, 17);
 
 /// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
 pub const ANNEX: u16 = 16;
@@ -121,3 +121,6 @@ pub const WORK: u16 = 16;
 
 /// From this level on, values may be of other kinds than strings and hashes.
 pub const KINDS: u16 = 16;
+
+/// From this level on, values may be sorted sets and lists.
+pub const SORTED: u16 = 17;
