@@ -1,8 +1,7 @@
 //! Messages of members about agreement. The node encodes these; here they are values.
 //!
-//! Every message but the probes names its cluster, and a member of another cluster drops it. Each
-//! kind has a tag on the wire; the tags stand at the end of this file. `doyen_placement::level`
-//! says how to add kinds.
+//! Every message but the probes names its cluster, and a member of another cluster drops it.
+//! `doyen_placement::level` says how to add kinds.
 
 use crate::agreement::{AdminReply, AdminRequest};
 use crate::signing::{Signature, Vote};
@@ -236,14 +235,13 @@ pub enum Message {
         step: LeaveStep,
     },
     /// Which tables a process follows: its own word, or that of another process that is passed on.
-    /// From version 16 on.
     #[n(28)]
     Descent(#[n(0)] Box<Descent>),
 }
 
 /// Which tables a process follows, signed by it. Processes of two halves of one cluster tell each
 /// other (rule 13), and pass on what others said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Descent {
     /// The cluster.
     #[n(0)]
@@ -267,7 +265,7 @@ pub struct Descent {
 }
 
 /// The request of a leaver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum LeaveStep {
     /// Hand over the leaver's data.
@@ -296,7 +294,7 @@ pub struct Heartbeat {
 }
 
 /// The status of a process, for processes that may belong to another cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ProcessStatus {
     /// The process.
     #[n(0)]
@@ -310,7 +308,7 @@ pub struct ProcessStatus {
 }
 
 /// The membership of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum ProcessState {
     /// No member yet. The process would found a cluster.
@@ -352,7 +350,7 @@ pub enum ProcessState {
 }
 
 /// A candidate's request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct Ballot {
     /// The term in which it would coordinate.
     #[n(0)]
@@ -363,7 +361,7 @@ pub struct Ballot {
 }
 
 /// The answer of a voter to a candidate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 pub struct BallotAnswer {
     /// The term of the candidate's request.
     #[n(0)]
@@ -380,7 +378,7 @@ pub struct BallotAnswer {
 }
 
 /// The votes that made a member the coordinator of a term (rule 1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ElectionProof {
     /// The cluster.
     #[n(0)]
@@ -410,7 +408,7 @@ impl ElectionProof {
 }
 
 /// A table on the wire.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum Payload {
     /// The whole table.
@@ -422,7 +420,7 @@ pub enum Payload {
 }
 
 /// A coordinator proposes the next table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Proposal {
     /// Its name; its term is the coordinator's.
     #[n(0)]
@@ -443,7 +441,7 @@ pub struct Proposal {
 }
 
 /// A member has stored a proposal, and its data threads act on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ProposalAck {
     /// The proposal.
     #[n(0)]
@@ -461,7 +459,7 @@ pub struct ProposalAck {
 
 /// A proposal is committed. It carries what new primaries need to know about their predecessors
 /// (rule 9).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct Commit {
     /// The proposal.
     #[n(0)]
@@ -480,7 +478,7 @@ pub struct Commit {
 }
 
 /// A committed table for a member that lacks it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct CommitNotice {
     /// Its name.
     #[n(0)]
@@ -558,37 +556,5 @@ impl Message {
         }
     }
 }
-
-doyen_placement::tagged!(Message {
-    0 => Ping(heartbeat),
-    1 => Pong(heartbeat),
-    2 => Probe(status),
-    3 => ProbeAnswer(status),
-    4 => Found { table, status },
-    5 => Promise(name),
-    6 => Join { cluster, member, seen },
-    7 => JoinRefused { cluster, member, why, for_now },
-    8 => PreVote(ballot),
-    9 => PreVoteAnswer(answer),
-    10 => Vote(ballot),
-    11 => VoteAnswer(answer, None),
-    12 => Propose(proposal),
-    13 => Ack(ack),
-    14 => Refuse { name, term, coordinator, whole },
-    15 => Commit(commit),
-    16 => Pull { cluster, have },
-    17 => Committed(committed),
-    18 => InSync { cluster, origin, requests },
-    19 => Opened { cluster, sequence, partitions },
-    20 => OpenedSeen { cluster, sequence },
-    21 => Loads { cluster, origin, report },
-    22 => Admin { cluster, origin, ticket, request },
-    23 => AdminReply { cluster, ticket, reply },
-    24 => Leave { cluster, member, step },
-    25 => VoteAnswer(answer, Some(signature)),
-    26 => ElectionProof(proof),
-    27 => AskElectionProof { cluster, term },
-    28 => Descent(said),
-});
 
 doyen_placement::bridged!(Heartbeat, Signature);

@@ -2,7 +2,7 @@
 //! `SLOWLOG GET` show, within limits. Every member answers for its own.
 
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Clients that a data thread lists, and that a node lists.
 pub const CLIENTS_MAX: usize = 200;
@@ -10,7 +10,7 @@ pub const CLIENTS_MAX: usize = 200;
 pub const SLOW_MAX: usize = 64;
 
 /// A connection of a Redis client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Encode, Decode)]
 pub struct ListedClient {
     /// Where it is connected from.
     #[n(0)]
@@ -39,7 +39,7 @@ pub struct ListedClient {
 }
 
 /// A word of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct ListedWord {
     /// The word, or its beginning. Bytes that are no text are replaced.
     #[n(0)]
@@ -50,7 +50,7 @@ pub struct ListedWord {
 }
 
 /// A slow command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct SlowCommand {
     /// When it was executed, in Unix seconds.
     #[n(0)]
@@ -67,7 +67,7 @@ pub struct SlowCommand {
 }
 
 /// The clients of a node.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct ClientList {
     /// Some or all of them.
     #[n(0)]

@@ -53,7 +53,6 @@ use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
 #[cfg(feature = "metrics")]
 use doyen_engine::{SizesPage, sizes::MapSize};
 use doyen_gossip::Time;
-use doyen_placement::level::WAITING;
 #[cfg(feature = "metrics")]
 use doyen_placement::{KeyspaceId, MapId, PartitionRef};
 use doyen_placement::{MapEntry, MemberId, PartitionId, THREADS_MAX, Table, WantedMap};
@@ -381,11 +380,6 @@ impl DataHandle {
             self.0.shared.partition_of(transaction.keyspace, map, key)
         });
         self.asked(inbox, Work::Transaction(transaction))
-    }
-
-    /// Whether callers may wait at the primaries of keys: all members know how.
-    pub(crate) fn may_wait(&self) -> bool {
-        self.table().is_some_and(|table| table.level >= WAITING)
     }
 
     /// Runs an operation once it is not blocked, and returns its outcome with a time after which it

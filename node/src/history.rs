@@ -2,7 +2,7 @@
 //! size. The console writes the samples, and every member answers for its own.
 
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub const INTERVAL: Duration = Duration::from_secs(5);
 pub const SAMPLES: usize = 720;
 
 /// What a node did in [`INTERVAL`], and what it holds. Rates are per second.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Encode, Decode)]
 pub struct Sample {
     /// Commands of Redis clients.
     #[n(0)]
@@ -55,7 +55,7 @@ pub struct Sample {
 }
 
 /// Samples that follow each other, the newest one last.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct Samples {
     /// The number of the sample after the last one: how many samples the process has taken.
     #[n(0)]

@@ -498,10 +498,8 @@ impl Node {
 
     /// Finds a map that is as it is wanted.
     async fn map_entry(&self, wanted: WantedMap) -> Result<MapEntry, Error> {
-        let mut wanted = wanted;
         let local = self.0.shared.local();
         if let Some(table) = local.view.as_ref().map(|view| &view.installed) {
-            wanted.wish = wanted.wish.at_level(table.level);
             let known = table.map_in(&wanted.keyspace, &wanted.name);
             if let Some(entry) = known.filter(|entry| wanted.wish.met(table, entry)) {
                 return Ok(entry.clone());

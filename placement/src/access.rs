@@ -123,7 +123,7 @@ impl FromStr for TokenRole {
 }
 
 /// A change of users, tokens and allowed weights: all of it or nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Encode, Decode)]
 pub struct AccessChange {
     /// The users that change.
     #[n(0)]

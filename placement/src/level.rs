@@ -31,20 +31,16 @@
 //!   }
 //!   ```
 //!
-//!   While version 15 is spoken, the field is one of a struct, and has `#[serde(skip)]` as well.
 //!   A field that others must not overlook is no such field: add a message, from the new level on.
 //!   A number is never used again, and the type of a field never changes.
 //! - **a message of control threads**: a variant with the next number. Send it only over
-//!   connections
-//!   of the new version. If every member must understand it, send it only once the table has the
-//!   new level.
+//!   connections of the new version. If every member must understand it, send it only once the
+//!   table has the new level.
 //! - **a frame** of the data plane: give it the next free tag in its list of tags. Send it as such
-//!   a
-//!   message.
+//!   a message.
 //! - **a field of a frame**, or of a datagram: make a new kind with a new tag, and send the old
-//!   kind
-//!   over connections of the version before (`Peer::version` in the engine). A kind of frame never
-//!   changes its layout: a copy that skips an effect is no copy.
+//!   kind over connections of the version before (`Peer::version` in the engine). A kind of frame
+//!   never changes its layout: a copy that skips an effect is no copy.
 //! - **a field of a table**: give it a value that means what tables of the level before mean. Add
 //!   it to the name of the table, and encode it, only from the new level on (`table/leveled.rs`).
 //!   `Table::at_level` removes it for processes that speak less.
@@ -61,66 +57,9 @@
 //!
 //! When the next version begins, [`LEVELS`] loses its lower end. Remove the encodings for that
 //! version alone, its corpus, and the tags that only it used. Tags are not reused.
-//!
-//! With version 15, remove the encoding of control messages by place, because connections of
-//! version 16 have numbers:
-//!
-//! - `tagged!` of `Message`, `AdminRequest` and `Envelope`, except for the kinds of datagrams
-//! - the two rows of `tagged!` for a field that is there or not
-//! - the derives of serde on types that only these messages have
-//! - the argument `version` of `Envelope::encode` and `Envelope::decode`, and [`NUMBERED`]
 
 /// The lowest and the highest version that this program speaks.
-pub const LEVELS: (u16, u16) = (15, 17);
-
-/// From this level on, tables have an annex ([`Annex`](crate::table::Annex)).
-pub const ANNEX: u16 = 16;
-
-/// Connections of this version carry questions about the receivers of a message, about the names
-/// that have subscribers, and about the texts of scripts.
-pub const COUNTING: u16 = 16;
-
-/// From this level on, the value of a key is given to a key of another partition (`RENAME`,
-/// `COPY`), and to one whose value is too large for one record.
-pub const TRANSFERS: u16 = 16;
-
-/// From this level on, to open a map only raises its limits, and a wish replaces them on purpose.
-/// Callers of a semaphore have to give the same number of permits.
-pub const LIMITS_RAISED: u16 = 16;
-
-/// From this level on, the rule of a rate limiter is part of the keys under which it counts.
-pub const LIMITER_RULES: u16 = 16;
-
-/// From this level on, the schema of a cache is part of where its entries lie.
-pub const CACHE_SCHEMAS: u16 = 16;
-
-/// From this level on, primaries say how much of each map a partition holds.
-pub const MAP_SIZES: u16 = 16;
-
-/// From this level on, callers wait at the primary of a key until it changes.
-pub const WAITING: u16 = 16;
-
-/// Control connections of this version carry messages whose kinds and fields have numbers
-/// ([`codec`](crate::codec)).
-pub const NUMBERED: u16 = 16;
-
-/// Connections of this version carry how late the thread of the sender is.
-pub const LATENESS: u16 = 16;
-
-/// From this level on, members answer for the samples of their last hour.
-pub const HISTORIES: u16 = 16;
-
-/// From this level on, members answer for their Redis clients.
-pub const CLIENT_LISTS: u16 = 16;
-
-/// Connections of this version carry the clocks of partitions apart from their logs.
-pub const CLOCKS: u16 = 16;
-
-/// Connections of this version carry that an operation was refused because it does too much.
-pub const WORK: u16 = 16;
-
-/// From this level on, values may be of other kinds than strings and hashes.
-pub const KINDS: u16 = 16;
+pub const LEVELS: (u16, u16) = (16, 17);
 
 /// From this level on, values may be sorted sets and lists.
 pub const SORTED: u16 = 17;

@@ -24,7 +24,7 @@ use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
-use crate::level::{self, LEVELS, LIMITS_RAISED};
+use crate::level::LEVELS;
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
@@ -53,7 +53,7 @@ pub struct TableName {
 /// The members and the holders of every partition, at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Table {
-    /// The level that every member speaks ([`level`]). It rises in a table once all
+    /// The level that every member speaks ([`level`](crate::level)). It rises in a table once all
     /// members can speak more, and never falls.
     pub level: u16,
     /// The cluster.
@@ -83,7 +83,7 @@ pub struct Table {
     pub next_map: MapId,
     /// Who may do what.
     pub access: Arc<AccessSettings>,
-    /// Fields of level 16 and later.
+    /// Fields beside those above.
     pub annex: Arc<Annex>,
 }
 
@@ -497,27 +497,18 @@ pub enum MapWish {
     /// It exists, with the limits that it has, or none.
     #[n(0)]
     Exists,
-    /// It exists, with these limits or higher ones. Below [`LIMITS_RAISED`], with these limits.
+    /// It exists, with these limits or higher ones.
     #[n(1)]
     Limited(#[n(0)] MapLimits),
     /// It does not exist.
     #[n(2)]
     Dropped,
-    /// It exists, with these limits, lower ones than it has or not. From [`LIMITS_RAISED`] on.
+    /// It exists, with these limits, lower ones than it has or not.
     #[n(3)]
     Replaced(#[n(0)] MapLimits),
 }
 
 impl MapWish {
-    /// The same wish in a table of this level. Below [`LIMITS_RAISED`], limits are always replaced.
-    #[must_use]
-    pub const fn at_level(self, level: u16) -> Self {
-        match self {
-            Self::Replaced(limits) if level < LIMITS_RAISED => Self::Limited(limits),
-            wish => wish,
-        }
-    }
-
     /// Whether a table has the map as it is wanted. `map` is how the coordinator made it.
     #[must_use]
     pub fn met(self, table: &Table, map: &MapEntry) -> bool {
@@ -526,10 +517,9 @@ impl MapWish {
         match self {
             Self::Exists => there.is_some() && home.is_some_and(|k| !k.partitions.is_empty()),
             Self::Limited(limits) | Self::Replaced(limits) => {
-                let raises = table.level >= LIMITS_RAISED && matches!(self, Self::Limited(_));
-                let met = |there: MapLimits| match raises {
-                    true => there.raised_to(limits) == there,
-                    false => there == limits,
+                let met = |there: MapLimits| match self {
+                    Self::Limited(_) => there.raised_to(limits) == there,
+                    _ => there == limits,
                 };
                 there.is_some_and(|there| met(there.limits))
                     && home.is_some_and(|k| !k.partitions.is_empty())
@@ -919,9 +909,7 @@ impl Table {
         members
             .iter()
             .for_each(|member| member.vote_key.hash(&mut digest));
-        if *level >= level::ANNEX {
-            annex.hash(&mut digest);
-        }
+        annex.hash(&mut digest);
         TableName {
             cluster: *cluster,
             term: *term,
@@ -934,14 +922,10 @@ impl Table {
     /// differs.
     #[must_use]
     pub fn at_level(&self, level: u16) -> Self {
-        let mut lower = Self {
+        Self {
             level: self.level.min(level),
             ..self.clone()
-        };
-        if lower.level < level::ANNEX {
-            lower.annex = Arc::default();
         }
-        lower
     }
 
     /// Whether this cluster never had more than one member.

@@ -261,12 +261,10 @@ pub enum AdminRequest {
     /// Ensures that a map has limits, or does not exist.
     #[n(13)]
     WantMap(#[n(0)] WantedMap),
-    /// Changes users of Redis clients and tokens of HTTP: all of them, or none. Members of the
-    /// level before do not know it.
+    /// Changes users of Redis clients and tokens of HTTP: all of them, or none.
     #[n(14)]
     ChangeAccess(#[n(0)] AccessChange),
-    /// Sets which messages about keys Redis clients get. Members of the level before do not know
-    /// it.
+    /// Sets which messages about keys Redis clients get.
     #[n(17)]
     TellOfKeys {
         /// As [`Annex::key_events`](doyen_placement::table::Annex::key_events).
@@ -274,7 +272,7 @@ pub enum AdminRequest {
         events: u32,
     },
     /// Keeps the half of a split that has this branch: the members that were asserted dead are
-    /// forgotten. From level 16 on.
+    /// forgotten.
     #[n(15)]
     KeepHalf(#[n(0)] BranchId),
     /// Empties a member.
@@ -291,7 +289,7 @@ pub enum AdminRequest {
         #[n(0)]
         name: String,
     },
-    /// Forgets a member that went. Members of the level before do not know it, and remember none.
+    /// Forgets a member that went.
     #[n(16)]
     Forget {
         /// Its name.
@@ -300,29 +298,8 @@ pub enum AdminRequest {
     },
 }
 
-doyen_placement::tagged!(AdminRequest {
-    0 => CreateMap { name, keyspace },
-    1 => CreateKeyspace(wanted),
-    2 => AlterKeyspace { name, change },
-    3 => DropKeyspace { name },
-    4 => SplitAt { keyspace, map, key },
-    5 => MergeAt { keyspace, map, key },
-    6 => GiveUp { name },
-    7 => ApplyPlan { base, goals },
-    8 => Schedule(schedulers),
-    9 => Balance(change),
-    10 => Cancel(partition),
-    11 => Drain { name },
-    12 => Fill { name },
-    13 => WantMap(wanted),
-    14 => ChangeAccess(change),
-    15 => KeepHalf(branch),
-    16 => Forget { name },
-    17 => TellOfKeys { events },
-});
-
 impl AdminRequest {
-    /// What a program wants of a map. Members of the level before know only `CreateMap`.
+    /// What a program wants of a map.
     #[must_use]
     pub fn of_map(wanted: WantedMap) -> Self {
         match wanted.wish {
@@ -336,7 +313,7 @@ impl AdminRequest {
 }
 
 /// The outcome of an [`AdminRequest`].
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum AdminReply {
     /// The change is committed. If it is about a map, with the map.
@@ -346,7 +323,6 @@ pub enum AdminReply {
     #[n(1)]
     Refused(#[n(0)] String),
     /// The change was not made, because what it begins from was changed meanwhile: for this reason.
-    /// Members of the level before do not know it, nor what is answered so (`ChangeAccess`).
     #[n(2)]
     Outdated(#[n(0)] String),
 }
@@ -583,7 +559,7 @@ pub struct View {
 }
 
 /// What this node knows of the cluster.
-#[derive(Debug, Clone, serde::Serialize, serde::Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, Encode, Decode)]
 pub struct Status {
     /// This process.
     #[n(0)]
@@ -617,24 +593,21 @@ pub struct Status {
     #[n(8)]
     pub waiting: Option<String>,
     /// The same without what to type: for probes and errors. Only the node itself knows it.
-    #[serde(skip)]
     #[cbor(skip)]
     pub why: Option<String>,
     /// The voters of the tables in force: what `recover` counts. Only the node itself knows it.
-    #[serde(skip)]
     #[cbor(skip)]
     pub voters: Vec<MemberId>,
     /// Other clusters with data that this node has met lately.
     #[n(9)]
     pub others: Vec<OtherCluster>,
     /// Another half of this cluster, if one lives. Only the node itself knows it.
-    #[serde(skip)]
     #[cbor(skip)]
     pub split: Option<Split>,
 }
 
 /// Another cluster of the same secret.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct OtherCluster {
     /// Its id.
     #[n(0)]

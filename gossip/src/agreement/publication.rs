@@ -11,7 +11,6 @@ use super::tasks::{ClusterKnowledge, CoordinatorTasks, TableDraft};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, ElectionProof, Message, Payload, Proposal, ProposalAck};
-use doyen_placement::level::ANNEX;
 use doyen_placement::quorum::majority;
 use doyen_placement::table::TableDelta;
 use doyen_placement::table::validate::VOTERS_MAX;
@@ -317,7 +316,6 @@ impl MemberCore {
         table.term = self.election.term;
         table.version = self.tables.accepted.version.next();
         if let Some(branch) = &self.tables.recovery.branch
-            && table.level >= ANNEX
             && table.annex.branch(branch.id).is_none()
         {
             // No table of the recovered half is without it, so it is in the first one.

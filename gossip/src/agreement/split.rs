@@ -20,7 +20,6 @@ use crate::mutant::{self, broken};
 use crate::signing::Signature;
 use crate::time::Time;
 use crate::wire::{Descent, Message};
-use doyen_placement::level::ANNEX;
 use doyen_placement::table::annex::BRANCHES_MAX;
 use doyen_placement::{Branch, BranchId, MemberId, NamedDead, Table, TableName};
 use std::collections::BTreeMap;
@@ -219,7 +218,7 @@ impl Halves {
         self.met.insert(to, (name.clone(), *address));
         let gone: Vec<Descent> = self.said_by_former_members(tables).collect();
         let own = self.statement(cx, tables, is_led);
-        for said in gone.into_iter().chain(own) {
+        for said in gone.into_iter().chain([own]) {
             pass_on(cx, to, &said);
         }
     }
@@ -242,7 +241,7 @@ impl Halves {
         let members: Vec<MemberId> = tables.committed.members.iter().map(|m| m.id).collect();
         for member in members.into_iter().filter(|m| *m != me) {
             let gone = gone.iter().filter(|_| newcomers.contains(&member));
-            for said in gone.chain(&own) {
+            for said in gone.chain([&own]) {
                 pass_on(cx, member, said);
             }
         }
@@ -253,11 +252,8 @@ impl Halves {
         self.kept.values().filter(gone).cloned()
     }
 
-    /// What this process says. `None`: the cluster has no table with branches yet.
-    fn statement(&mut self, cx: &Context, tables: &Tables, is_led: bool) -> Option<Descent> {
-        if tables.committed.level < ANNEX {
-            return None;
-        }
+    /// What this process says.
+    fn statement(&mut self, cx: &Context, tables: &Tables, is_led: bool) -> Descent {
         let name_of = |branch: &Branch| (branch.id, branch.base, branch.kept);
         let mut said = Descent {
             cluster: tables.cluster(),
@@ -283,7 +279,7 @@ impl Halves {
             said
         });
         self.own = Some(own.clone());
-        Some(own)
+        own
     }
 
     /// A process says which tables it follows, or passes on what another one said.
@@ -486,7 +482,5 @@ impl Halves {
 }
 
 fn pass_on(cx: &mut Context, to: MemberId, said: &Descent) {
-    if cx.speaks(to).is_some_and(|level| level >= ANNEX) {
-        cx.send(to, Message::Descent(Box::new(said.clone())));
-    }
+    cx.send(to, Message::Descent(Box::new(said.clone())));
 }

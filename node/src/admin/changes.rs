@@ -236,13 +236,6 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the change may be made or not, as after [`AdminError::Unknown`].
     pub async fn forget(&self, member: &str) -> Result<(), AdminError> {
-        // A cluster of the level before remembers none, and does not know the request.
-        let table = self.changes.table_or_not_member()?;
-        if table.level < doyen_placement::level::ANNEX {
-            let unknown = doyen_placement::planner::forget(&table, member);
-            let why = unknown.err().map_or_else(String::new, |e| e.to_string());
-            return Err(Refusal::NotFound { why }.into());
-        }
         self.changes
             .change(AdminRequest::Forget {
                 name: member.into(),

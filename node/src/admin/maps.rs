@@ -89,7 +89,7 @@ impl MapLimitOptions {
 impl Admin {
     /// What each map holds, and each database of Redis clients, the largest of each keyspace first.
     /// The primaries of all partitions are asked, for 5 s at most: `uncounted` says how many did
-    /// not answer. While a cluster is upgraded from level 15, no partition answers.
+    /// not answer.
     ///
     /// # Errors
     /// - [`ReportError::NotMember`] until this node is a member.
@@ -155,8 +155,7 @@ impl Admin {
     ) -> Result<(), AdminError> {
         for entry in self.maps_of(keyspace, map).await? {
             let limits = options.limits(entry.limits)?;
-            let level = self.changes.table_or_not_member()?.level;
-            let wish = MapWish::Replaced(limits).at_level(level);
+            let wish = MapWish::Replaced(limits);
             self.changes
                 .want_map(wanted(keyspace, &entry, wish))
                 .await?;

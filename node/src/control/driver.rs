@@ -31,7 +31,6 @@ use doyen_gossip::agreement::{AdminReply, AdminRequest, Event, Peer, Severity, S
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
-use doyen_placement::level::{CLIENT_LISTS, HISTORIES};
 use doyen_placement::planner::PlannedChanges;
 use doyen_placement::words::{MEMBERS, counted};
 use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
@@ -566,12 +565,8 @@ impl ControlDriver {
         if member == self.config.id {
             return waking::answer(answer, self.counted.history.since(since));
         }
-        // A member of the level before does not know the question, and a member that is asked too
-        // much counts as one that keeps nothing.
-        let knows = self
-            .installed()
-            .is_some_and(|table| table.level >= HISTORIES);
-        if !knows || !self.tickets.histories.has_room() {
+        // A member that is asked too much counts as one that keeps nothing.
+        if !self.tickets.histories.has_room() {
             return waking::answer(answer, Samples::default());
         }
         let ticket = self.tickets.histories.ask(clock::now(), member, answer);
@@ -580,9 +575,7 @@ impl ControlDriver {
     }
 
     fn on_clients(&mut self, member: MemberId, answer: oneshot::Sender<Option<ClientList>>) {
-        let table = self.installed();
-        let knows = table.is_some_and(|table| table.level >= CLIENT_LISTS);
-        if !knows || !self.tickets.clients.has_room() {
+        if !self.tickets.clients.has_room() {
             return waking::answer(answer, None);
         }
         let ticket = self.tickets.clients.ask(clock::now(), member, answer);

@@ -189,7 +189,7 @@ mod tests {
         let seen = Examination {
             name: name.into(),
             version: version.into(),
-            level_max: 16,
+            level_max: 17,
             ..Examination::default()
         };
         AskedMember {
@@ -201,8 +201,8 @@ mod tests {
 
     fn healthy() -> ClusterReport {
         ClusterReport {
-            level: 16,
-            level_max: 16,
+            level: 17,
+            level_max: 17,
             ..ClusterReport::sample(&["ada", "boris"], true)
         }
     }
@@ -290,13 +290,13 @@ mod tests {
         let mixed = [member("ada", "1.0", 0), member("boris", "1.1", 0)];
         let versions = found(&healthy(), &mixed, "versions");
         assert_eq!(versions.verdict, HealthVerdict::Warning);
-        let programs = "1.0 (level 16) at ada; 1.1 (level 16) at boris";
+        let programs = "1.0 (level 17) at ada; 1.1 (level 17) at boris";
         assert!(versions.text.ends_with(programs), "{versions:?}");
         let mut low = healthy();
-        low.level = 15;
+        low.level = 16;
         let versions = found(&low, &two(), "versions");
         assert_eq!(versions.verdict, HealthVerdict::Warning);
-        assert!(versions.text.contains("speaks level 15"), "{versions:?}");
+        assert!(versions.text.contains("speaks level 16"), "{versions:?}");
         assert_eq!(
             found(&healthy(), &[], "versions").verdict,
             HealthVerdict::Unseen

@@ -3,10 +3,9 @@
 use crate::client_list::ClientList;
 use crate::history::Samples;
 use doyen_gossip::agreement::Status;
-use doyen_gossip::wire::Message;
+use doyen_gossip::wire::{Heartbeat, Message};
 use doyen_placement::Loads;
 use doyen_placement::codec::{self, CodecError};
-use doyen_placement::level::NUMBERED;
 use minicbor::{Decode, Encode};
 
 /// The largest frame, without its length.
@@ -59,7 +58,7 @@ pub enum Envelope {
     /// A message of chitchat, in its own encoding. It is only a hint.
     #[n(5)]
     Gossip(#[cbor(n(0), with = "minicbor::bytes")] Vec<u8>),
-    /// Asks a member for the samples of its last hour, from level 16 on.
+    /// Asks a member for the samples of its last hour.
     #[n(6)]
     HistoryRequest {
         /// The id of the request.
@@ -79,7 +78,7 @@ pub enum Envelope {
         #[n(1)]
         samples: Samples,
     },
-    /// Asks a member for its Redis clients, from level 16 on.
+    /// Asks a member for its Redis clients.
     #[n(8)]
     ClientsRequest {
         /// The id of the request.
@@ -98,49 +97,45 @@ pub enum Envelope {
     },
 }
 
-doyen_placement::tagged!(Envelope {
-    0 => Agreement(message),
-    1 => StatusRequest { ticket },
-    2 => StatusReply { ticket, status },
-    3 => LoadsRequest { ticket },
-    4 => LoadsReply { ticket, loads },
-    5 => Gossip(bytes),
-    6 => HistoryRequest { ticket, since },
-    7 => HistoryReply { ticket, samples },
-    8 => ClientsRequest { ticket },
-    9 => ClientsReply { ticket, clients },
-});
+// The kinds of datagrams: of an envelope, and of a message for agreement. They are known to every
+// version.
+const AGREEMENT: u8 = 0;
+const GOSSIP: u8 = 5;
+const PING: u8 = 0;
+const PONG: u8 = 1;
 
 impl Envelope {
-    /// The content of a frame on a connection of this version.
+    /// The content of a frame.
     ///
     /// # Errors
     /// The message is too large.
-    pub fn encode(&self, version: u16) -> Result<Vec<u8>, CodecError> {
-        match version >= NUMBERED {
-            true => codec::encode_numbered(self, FRAME_BYTES_MAX),
-            false => codec::encode(self, FRAME_BYTES_MAX),
-        }
+    pub fn encode(&self) -> Result<Vec<u8>, CodecError> {
+        codec::encode_numbered(self, FRAME_BYTES_MAX)
     }
 
-    /// The message in a frame on a connection of this version.
+    /// The message in a frame.
     ///
     /// # Errors
     /// The bytes are no message.
-    pub fn decode(bytes: &[u8], version: u16) -> Result<Self, CodecError> {
-        match version >= NUMBERED {
-            true => codec::decode_numbered(bytes, FRAME_BYTES_MAX),
-            false => codec::decode(bytes, FRAME_BYTES_MAX),
-        }
+    pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
+        codec::decode_numbered(bytes, FRAME_BYTES_MAX)
     }
 
     /// The content of a datagram, which every version lays out alike: it is small and frequent, and
-    /// gets no fields.
-    ///
-    /// # Errors
-    /// The message is too large.
-    pub fn encode_datagram(&self) -> Result<Vec<u8>, CodecError> {
-        codec::encode(self, FRAME_BYTES_MAX)
+    /// gets no fields. `None`: it does not travel as a datagram, or is too large for one.
+    #[must_use]
+    pub fn encode_datagram(&self) -> Option<Vec<u8>> {
+        let bytes = match self {
+            Self::Agreement(Message::Ping(said)) => {
+                codec::encode(&(AGREEMENT, PING, said), FRAME_BYTES_MAX)
+            }
+            Self::Agreement(Message::Pong(said)) => {
+                codec::encode(&(AGREEMENT, PONG, said), FRAME_BYTES_MAX)
+            }
+            Self::Gossip(said) => codec::encode(&(GOSSIP, said), FRAME_BYTES_MAX),
+            _ => return None,
+        };
+        bytes.ok()
     }
 
     /// The message in a datagram.
@@ -148,40 +143,25 @@ impl Envelope {
     /// # Errors
     /// The bytes are no message that travels as a datagram.
     pub fn decode_datagram(bytes: &[u8]) -> Result<Self, CodecError> {
-        let envelope: Self = codec::decode(bytes, FRAME_BYTES_MAX)?;
-        if !envelope.is_datagram() {
-            return Err(CodecError::Invalid(
-                "it does not travel as a datagram".into(),
-            ));
-        }
-        Ok(envelope)
-    }
-
-    /// Whether this program knows the kinds with which the bytes of a datagram begin.
-    #[must_use]
-    pub fn knows(bytes: &[u8]) -> bool {
-        let known = |tags: &[(u32, &str)], place: usize| {
-            let tag = bytes.get(place).copied().map(u32::from);
-            tags.iter().any(|(known, _)| Some(*known) == tag)
+        let (heartbeat, said): (fn(Heartbeat) -> Message, _) = match bytes {
+            [AGREEMENT, PING, said @ ..] => (Message::Ping, said),
+            [AGREEMENT, PONG, said @ ..] => (Message::Pong, said),
+            [GOSSIP, said @ ..] => return codec::decode(said, FRAME_BYTES_MAX).map(Self::Gossip),
+            _ => {
+                return Err(CodecError::UnknownKind(
+                    "a datagram of an unknown kind".into(),
+                ));
+            }
         };
-        // Agreement has the first tag.
-        known(Self::TAGS, 0) && (bytes[0] != 0 || known(Message::TAGS, 1))
+        codec::decode(said, FRAME_BYTES_MAX).map(|said| Self::Agreement(heartbeat(said)))
     }
 
     /// Whether it travels as a datagram, if it fits into one.
     #[must_use]
-    pub fn is_datagram(&self) -> bool {
+    pub const fn is_datagram(&self) -> bool {
         match self {
             Self::Agreement(message) => message.is_datagram(),
-            Self::Gossip(_) => true,
-            Self::StatusRequest { .. }
-            | Self::StatusReply { .. }
-            | Self::LoadsRequest { .. }
-            | Self::LoadsReply { .. }
-            | Self::HistoryRequest { .. }
-            | Self::HistoryReply { .. }
-            | Self::ClientsRequest { .. }
-            | Self::ClientsReply { .. } => false,
+            other => matches!(other, Self::Gossip(_)),
         }
     }
 }

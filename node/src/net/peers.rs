@@ -9,8 +9,7 @@
 //!   frame = length u32 (little endian), envelope        datagram = envelope
 //! ```
 //!
-//! In frames, the kinds and fields of an envelope have numbers. Over connections of version 15, and
-//! in datagrams, they have none.
+//! In frames, the kinds and fields of an envelope have numbers. In datagrams they have none.
 //!
 //! Nothing here waits. A message that cannot be sent now is dropped and counted, and the machines
 //! send it again.
@@ -182,8 +181,6 @@ struct PeerLink {
     id: MemberId,
     /// Why it is trusted.
     evidence: Evidence,
-    /// The version of the connection.
-    version: u16,
     /// Its program is newer than this one.
     newer: bool,
     /// It was logged that it sends messages that this program does not know.
@@ -375,8 +372,7 @@ impl ControlPeers {
     }
 
     fn push(&self, link: &PeerLink, envelope: &Envelope) {
-        if envelope.is_datagram()
-            && let Ok(bytes) = envelope.encode_datagram()
+        if let Some(bytes) = envelope.encode_datagram()
             && let Some(most) = link.connection.max_datagram_size()
             && bytes.len() <= most
         {
@@ -386,7 +382,7 @@ impl ControlPeers {
             let _ = link.connection.send_datagram(bytes.into());
             return;
         }
-        let bytes = match envelope.encode(link.version) {
+        let bytes = match envelope.encode() {
             Ok(bytes) => bytes,
             Err(e) => return tracing::error!("a message cannot be sent: {e}"),
         };
@@ -660,7 +656,6 @@ impl ControlPeers {
         let link = Rc::new(PeerLink {
             id,
             evidence,
-            version: theirs.versions.1.min(self.level_max),
             newer: theirs.versions.1 > LEVELS.1,
             told_unknown: Cell::new(false),
             dialled,
@@ -756,7 +751,7 @@ impl ControlPeers {
                 Ok(None) => return Ok(None),
                 Err(_) => return Err("a frame that does not end".into()),
             };
-            match Envelope::decode(&body, link.version) {
+            match Envelope::decode(&body) {
                 Ok(envelope) => return Ok(Some((envelope, budget))),
                 // A newer program sends nothing above the level of the cluster. If it does so by
                 // mistake, its other messages still count.
@@ -789,7 +784,7 @@ impl ControlPeers {
                         self.count_dropped();
                     }
                 }
-                Err(_) if link.newer && !Envelope::knows(&bytes) => self.count_dropped(),
+                Err(CodecError::UnknownKind(_)) if link.newer => self.count_dropped(),
                 Err(_) => {
                     tracing::warn!(
                         peer = %link.id,

@@ -2,12 +2,11 @@
 
 use super::{LockPlace, refused};
 use crate::error::Error;
-use crate::map::{KeyOf, encode_key};
+use crate::map::KeyOf;
 use crate::node::Node;
 use crate::node::limiters::LimiterRule;
 use doyen_engine::op::Action;
 use doyen_engine::sync::{self, SlidingWindow, TokenBucket};
-use doyen_placement::level::LIMITER_RULES;
 use serde::Serialize;
 use std::fmt;
 use std::future::IntoFuture;
@@ -238,14 +237,8 @@ impl<K: Serialize> RateLimiter<K> {
         key: &Q,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let level = self.place.data.table().map_or(0, |table| table.level);
-        let key = if level >= LIMITER_RULES {
-            self.rule.key(&self.name, key)?
-        } else {
-            encode_key(&(&self.name, key))?
-        };
         let place = LockPlace {
-            key,
+            key: self.rule.key(&self.name, key)?,
             ..self.place.clone()
         };
         let action: Action = match *self.rule {

@@ -6,12 +6,8 @@ use crate::error::Error;
 use doyen_engine::op::{Action, Outcome};
 use doyen_engine::sync::{self, Acquired, Owner, Permits};
 use std::time::Duration;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
-/// While there is a member that cannot let callers wait, a waiter keeps its place for so long after
-/// it has asked, and asks again at least this often.
-const PLACE_KEPT: Duration = Duration::from_secs(10);
-const ASKS_AGAIN: Duration = Duration::from_millis(500);
 /// The first and the longest pause after an error that may pass.
 const RETRY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -54,14 +50,14 @@ impl LockLine {
         }
     }
 
-    /// Asks for a permit, and for a place in the entry for so long.
-    fn ask(&self, ttl: Duration, wait: Duration) -> Action {
+    /// Asks for a permit, and for no place in the entry.
+    fn ask(&self, ttl: Duration) -> Action {
         let ask = if self.same {
             sync::acquire_same
         } else {
             sync::acquire
         };
-        ask(self.owner, self.permits, ms(ttl), ms(wait))
+        ask(self.owner, self.permits, ms(ttl), 0)
     }
 
     /// The error of a caller whose number of permits is not that of the others.
@@ -76,7 +72,7 @@ impl LockLine {
 
     /// Asks once, and takes no place in line.
     pub(super) async fn try_once(mut self, lasts: Lasts) -> Result<Option<Grant>, Error> {
-        let ask = self.ask(lasts.ttl, Duration::ZERO);
+        let ask = self.ask(lasts.ttl);
         let asked = Instant::now();
         self.has_asked = true;
         let answer = sync::read_acquired(&self.place.execute(ask).await).map_err(refused)?;
@@ -104,21 +100,18 @@ impl LockLine {
         // The first try is an operation like any other: mostly there is a permit.
         let mut in_line = false;
         loop {
-            let waits = self.place.data.may_wait();
             self.has_asked = true;
-            let (asked, answer) = if waits && in_line {
-                let ask = self.ask(lasts.ttl, Duration::ZERO);
+            let ask = self.ask(lasts.ttl);
+            let (asked, answer) = if in_line {
                 match self.place.wait(ask, since, until).await {
                     Ok(answer) => answer,
                     Err(Outcome::Nil) => return Err(Error::Busy),
                     Err(failed) => (Instant::now(), failed),
                 }
             } else {
-                let kept = if waits { Duration::ZERO } else { PLACE_KEPT };
-                let (asked, ask) = (Instant::now(), self.ask(lasts.ttl, kept));
-                (asked, self.place.execute(ask).await)
+                (Instant::now(), self.place.execute(ask).await)
             };
-            let again = match sync::read_acquired(&answer).map_err(refused) {
+            match sync::read_acquired(&answer).map_err(refused) {
                 Ok(Acquired::Granted { token, .. }) => {
                     self.has_asked = false;
                     let place = self.place.clone();
@@ -128,25 +121,17 @@ impl LockLine {
                 // The room of the primary is full.
                 Err(Error::Overloaded) if in_line => return Err(Error::Overloaded),
                 Ok(Acquired::Otherwise { permits }) => return Err(self.otherwise(permits)),
-                Ok(
-                    Acquired::Queued { ask_within_ms, .. } | Acquired::Busy { ask_within_ms, .. },
-                ) => {
-                    in_line = true;
-                    asked + Duration::from_millis(ask_within_ms).min(ASKS_AGAIN)
-                }
+                Ok(Acquired::Queued { .. } | Acquired::Busy { .. }) => in_line = true,
                 // To ask again is harmless: an owner has one permit at most.
                 Err(why) if (why.retryable() || why == Error::Unknown) && !is_over() => {
-                    sleep_until(Instant::now() + pause).await;
+                    sleep(pause).await;
                     pause = (pause * 2).min(RETRY.1);
                     continue;
                 }
                 Err(why) => return Err(why),
-            };
+            }
             if is_over() {
                 return Err(Error::Busy);
-            }
-            if !waits {
-                sleep_until(until.map_or(again, |until| again.min(until))).await;
             }
         }
     }

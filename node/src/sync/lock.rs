@@ -6,7 +6,6 @@ use super::{LockPlace, refused};
 use crate::error::Error;
 use crate::node::Node;
 use doyen_engine::sync::{self, Owner, Permits};
-use doyen_placement::level::LIMITS_RAISED;
 use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -266,8 +265,6 @@ impl Lock {
             map: entry.id,
             key: self.key.clone().into(),
         };
-        let level = place.data.table().map_or(0, |table| table.level);
-        let same = self.is_semaphore && level >= LIMITS_RAISED;
-        Ok((place, (permits, same)))
+        Ok((place, (permits, self.is_semaphore)))
     }
 }

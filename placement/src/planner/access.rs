@@ -1,7 +1,6 @@
 //! Changes of who may do what.
 
 use crate::access::{AccessChange, AccessToken, TokenRole};
-use crate::level::ANNEX;
 use crate::table::{Annex, Invalid, Table};
 use std::sync::Arc;
 
@@ -53,12 +52,9 @@ pub fn change_access(table: &Table, change: &AccessChange) -> Result<Option<Tabl
 }
 
 /// The table in which all nodes tell Redis clients these messages about keys. `None`: it has that
-/// already, or no annex.
+/// already.
 #[must_use]
 pub fn tell_of_keys(table: &Table, events: u32) -> Option<Table> {
-    if table.level < ANNEX {
-        return None;
-    }
     let annex = Annex {
         key_events: Some(events),
         ..(*table.annex).clone()

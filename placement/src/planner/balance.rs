@@ -11,11 +11,10 @@ use crate::loads::Loads;
 use crate::scheduler::Schedulers;
 use crate::table::{Partition, Settings, Table};
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// A change of the settings for moves.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum BalanceChange {
     /// Nothing new is moved for balance.

@@ -7,11 +7,10 @@ use crate::mutant::{self, broken};
 use crate::scheduler::Scheduler;
 use crate::table::{MemberState, Partition, Reshape, Table};
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// A change to a partition that its primary requests, by compare-and-swap on the epoch (rule 7).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct InSyncRequest {
     /// The partition.
     #[n(0)]
@@ -25,7 +24,7 @@ pub struct InSyncRequest {
 }
 
 /// The changes that a primary may request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 #[cbor(flat)]
 pub enum InSyncChange {
     /// This copy does not acknowledge: drop it from the partition.

@@ -1,7 +1,6 @@
 //! Members that went: the table remembers the last of them, so that a machine that died overnight
 //! is missed in the morning, although the cluster is whole again.
 
-use crate::level::ANNEX;
 use crate::table::annex::{GONE_MAX, Gone, GoneMember};
 use crate::table::{Annex, MemberState, Table};
 use std::collections::BTreeSet;
@@ -33,9 +32,6 @@ fn remembered(names: &[String]) -> String {
 /// A member in state `Leaving` went in order, whatever happened to it at the end.
 #[must_use]
 pub fn note_gone(before: &Table, table: &Table) -> Option<Table> {
-    if table.level < ANNEX {
-        return None;
-    }
     let ids: BTreeSet<_> = table.members.iter().map(|m| m.id).collect();
     let names: BTreeSet<&str> = table.members.iter().map(|m| &*m.name).collect();
     // A former process whose name a newcomer has is called `NAME~AGE`: the newcomer counts.

@@ -9,7 +9,6 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
-use crate::level::LIMITS_RAISED;
 use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Mode, OnLoss, Reshape, Reshaping,
@@ -17,7 +16,6 @@ use crate::table::{
 };
 use crate::tags::Tags;
 use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The keyspace that every cluster has from the beginning. Redis clients begin in it, and it cannot
@@ -25,7 +23,7 @@ use std::sync::Arc;
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// The settings of a keyspace that a person wants.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub struct NewKeyspace {
     /// Its name.
     #[n(0)]
@@ -60,7 +58,7 @@ pub struct NewKeyspace {
 }
 
 impl NewKeyspace {
-    /// The keyspace with this number, not assigned yet. The level of the table decides its tags.
+    /// The keyspace with this number, not assigned yet.
     #[must_use]
     pub fn numbered(self, id: KeyspaceId) -> Keyspace {
         let Self {
@@ -95,7 +93,7 @@ impl NewKeyspace {
 }
 
 /// Changes of a keyspace. `None` leaves a setting as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct KeyspaceChange {
     /// Copies beside the primary.
     #[n(0)]
@@ -153,13 +151,6 @@ pub enum Refused {
          cannot lose it: give it one, too; or drop the map, or use another name"
     )]
     Idle(String),
-    /// The same.
-    #[error(
-        "the map {0:?} was made without a time after which unused entries expire (max_idle), and \
-         cannot get one while some member speaks only an older level: leave it out, or update that \
-         member, or start it without --level-max (`doyen status` shows the level)"
-    )]
-    NotIdle(String),
     /// Only partitions of slots are halved.
     #[error(
         "keyspace {0:?} is not fixed: only the number of partitions of fixed keyspaces can be set"
@@ -349,11 +340,9 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
     match (*wish, known) {
         (MapWish::Exists, Some(known)) => Ok((None, known.clone())),
         (MapWish::Limited(wanted) | MapWish::Replaced(wanted), Some(known)) => {
-            let raises = table.level >= LIMITS_RAISED && matches!(wish, MapWish::Limited(_));
-            let limits = if raises {
-                known.limits.raised_to(wanted)
-            } else {
-                wanted
+            let limits = match wish {
+                MapWish::Limited(_) => known.limits.raised_to(wanted),
+                _ => wanted,
             };
             if limits == known.limits {
                 return Ok((None, known.clone()));
@@ -361,12 +350,8 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
             if limits.bounds() && home.mode == Mode::Range {
                 return Err(Refused::Bounded(name.to_owned()));
             }
-            match (known.limits.idle_ms, limits.idle_ms) {
-                (Some(_), None) => return Err(Refused::Idle(name.clone())),
-                (None, Some(_)) if table.level < LIMITS_RAISED => {
-                    return Err(Refused::NotIdle(name.clone()));
-                }
-                (_, Some(_)) | (None, None) => {}
+            if known.limits.idle_ms.is_some() && limits.idle_ms.is_none() {
+                return Err(Refused::Idle(name.clone()));
             }
             let entry = MapEntry {
                 limits,
@@ -393,7 +378,7 @@ pub fn want_map(table: &Table, wanted: &WantedMap) -> Result<(Option<Table>, Map
 pub fn note_limits(before: &Table, next: &mut Table, map: MapId, by: &str) {
     let limits = |table: &Table| table.map(map).map(|map| map.limits);
     let changed = matches!((limits(before), limits(next)), (Some(a), Some(b)) if a != b);
-    if !changed || next.level < LIMITS_RAISED {
+    if !changed {
         return;
     }
     let mut annex = next.annex.as_ref().clone();

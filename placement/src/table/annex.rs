@@ -1,4 +1,4 @@
-//! What a table keeps beside members, keyspaces and users: fields of level 16 and later.
+//! What a table keeps beside members, keyspaces and users.
 //!
 //! A delta carries the whole annex if any of its fields differs, so it must stay small.
 
@@ -18,7 +18,7 @@ pub const NAMED_MAX: usize = 4096;
 /// Limit of members that are remembered after they went.
 pub const GONE_MAX: usize = 64;
 
-/// Fields that tables have from level 16 on. Below that level, each has its default value.
+/// What a table keeps beside members, keyspaces and users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Annex {
     /// Whose program changed the limits of a map last: the name of the member that asked for it.

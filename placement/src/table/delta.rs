@@ -23,7 +23,7 @@ pub struct TableDelta {
     changes: TableChanges,
     /// The difference in who may do what.
     access: AccessDelta,
-    /// The annex, if it changed. From level 16 on, deltas carry it (`leveled`).
+    /// The annex, if it changed.
     annex: Option<Arc<Annex>>,
 }
 

@@ -1,17 +1,16 @@
 //! Encodings that contain their level.
 //!
 //! ```text
-//!   level 15    0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps,
-//!               who may do what, the keys of the members
-//!   level 16    the same, the annex
+//!   0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps, who may do what,
+//!   the keys of the members, the annex
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
 //! (`Invalid::Cluster`).
 
-use super::{Keyspace, MapEntry, MapLimits, Member};
+use super::{Invalid, Keyspace, MapEntry, MapLimits, Member};
 use crate::id::{ClusterId, MapId, MemberId};
-use crate::level::{ANNEX, LEVELS};
+use crate::level::LEVELS;
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
@@ -33,7 +32,7 @@ pub(super) struct Additions<A, X> {
     pub(super) access: A,
     /// The keys of those members in the rest that have one.
     pub(super) keys: Vec<(MemberId, VoteKey)>,
-    /// The annex, or the changed one. From level 16 on.
+    /// The annex, or the changed one.
     pub(super) annex: X,
 }
 
@@ -64,16 +63,10 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>
         annex,
     }: &Additions<A, X>,
 ) -> Result<S::Ok, S::Error> {
-    let former = (MARK, level, cluster, rest, tags, limits, access, keys);
-    if level < ANNEX {
-        former.serialize(serializer)
-    } else {
-        let (mark, level, cluster, rest, tags, limits, access, keys) = former;
-        let all = (
-            mark, level, cluster, rest, tags, limits, access, keys, annex,
-        );
-        all.serialize(serializer)
-    }
+    let all = (
+        MARK, level, cluster, rest, tags, limits, access, keys, annex,
+    );
+    all.serialize(serializer)
 }
 
 /// The parts of a table or a delta that have additions, in the order of the rest.
@@ -86,8 +79,7 @@ pub(super) struct Bearers<'a> {
 
 type Find<R> = fn(&mut R) -> Bearers<'_>;
 
-/// What an encoding contains: the level, the cluster, the rest, who may do what, and the annex,
-/// which has its default value below level 16.
+/// What an encoding contains: the level, the cluster, the rest, who may do what, and the annex.
 pub(super) type Decoded<R, A, X> = (u16, ClusterId, R, A, X);
 
 /// Decodes a table or a delta.
@@ -99,9 +91,9 @@ where
     D: Deserializer<'de>,
     R: DeserializeOwned,
     A: DeserializeOwned,
-    X: DeserializeOwned + Default,
+    X: DeserializeOwned,
 {
-    // The largest possible number of parts.
+    // The number of parts.
     deserializer.deserialize_tuple(9, Parts(bearers, PhantomData))
 }
 
@@ -111,7 +103,7 @@ impl<'de, R, A, X> Visitor<'de> for Parts<R, A, X>
 where
     R: DeserializeOwned,
     A: DeserializeOwned,
-    X: DeserializeOwned + Default,
+    X: DeserializeOwned,
 {
     type Value = Decoded<R, A, X>;
 
@@ -131,12 +123,8 @@ where
             return Err(de::Error::custom("a table that does not say its level"));
         }
         let level: u16 = next(&mut parts)?;
-        let (least, most) = LEVELS;
-        if !(least..=most).contains(&level) {
-            return Err(de::Error::custom(format!(
-                "the table has level {level}, and this program knows the levels {least} to \
-                 {most}: update the program"
-            )));
+        if !(LEVELS.0..=LEVELS.1).contains(&level) {
+            return Err(de::Error::custom(Invalid::Level(level)));
         }
         let (cluster, mut rest) = (next(&mut parts)?, next(&mut parts)?);
         let tags: Vec<Tags> = next(&mut parts)?;
@@ -167,11 +155,6 @@ where
                 member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
             Arc::make_mut(member).vote_key = Some(key);
         }
-        let annex = if level >= ANNEX {
-            next(&mut parts)?
-        } else {
-            X::default()
-        };
-        Ok((level, cluster, rest, access, annex))
+        Ok((level, cluster, rest, access, next(&mut parts)?))
     }
 }

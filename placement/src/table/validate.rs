@@ -112,8 +112,8 @@ pub enum Invalid {
     #[error("a cluster must not have the number 0")]
     Cluster,
     /// This program does not speak the level.
-    #[error("the table has level {0}, and this program knows the levels {least} to {most}: update \
-         the program", least = LEVELS.0, most = LEVELS.1)]
+    #[error("the table has level {0}, and this program knows the levels {least} to {most}: {todo}",
+        least = LEVELS.0, most = LEVELS.1, todo = todo_about_level(*.0))]
     Level(u16),
     /// There is no voter.
     #[error("a table needs a voter")]
@@ -200,6 +200,14 @@ pub enum Invalid {
     /// A limit of a map is 0.
     #[error("a limit of map {0} is 0: drop the map, or give it a limit of at least 1")]
     MapLimit(MapId),
+}
+
+const fn todo_about_level(level: u16) -> &'static str {
+    if level < LEVELS.0 {
+        "first update all members to the release before, which knows both levels"
+    } else {
+        "update the program"
+    }
 }
 
 impl Table {

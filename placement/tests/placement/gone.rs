@@ -1,7 +1,6 @@
 //! Members that went, and are remembered.
 
 use crate::common::*;
-use doyen_placement::level::ANNEX;
 use doyen_placement::planner::{forget, note_gone};
 use doyen_placement::table::annex::{GONE_MAX, GoneMember};
 use doyen_placement::{MemberId, MemberState, Table};
@@ -25,8 +24,7 @@ fn gone(table: &Table) -> Vec<(&str, GoneMember)> {
 /// Regression: a machine that died was missed by no alert once the others had its copies.
 #[test]
 fn the_table_remembers_members_that_went_until_one_of_their_name_is_there() {
-    let mut table = cluster(4, 0, &[PLAIN; 3]);
-    table.level = ANNEX;
+    let table = cluster(4, 0, &[PLAIN; 3]);
     let [first, second, third] = [0, 1, 2].map(|n: usize| table.members[n].clone());
     assert_eq!(note_gone(&table, &table), None);
     let after = without(&table, first.id.0);
@@ -65,7 +63,6 @@ fn the_table_remembers_members_that_went_until_one_of_their_name_is_there() {
 #[test]
 fn the_last_departures_are_kept_and_can_be_forgotten() {
     let mut now = cluster(4, 0, &[PLAIN]);
-    now.level = ANNEX;
     for n in 0..GONE_MAX + 10 {
         let mut before = now.clone();
         let mut member = (*before.members[0]).clone();
@@ -84,8 +81,4 @@ fn the_last_departures_are_kept_and_can_be_forgotten() {
         why.contains("no member \"m10\" is remembered") && why.contains("m11"),
         "{why}"
     );
-    // Below its level, a table has no annex.
-    let mut lower = now.at_level(ANNEX - 1);
-    lower.level = ANNEX - 1;
-    assert_eq!(note_gone(&now, &lower), None);
 }

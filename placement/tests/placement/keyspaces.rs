@@ -296,15 +296,7 @@ fn limits_of_a_map_are_raised_and_replaced_on_purpose_until_it_is_dropped() {
         );
         check_step(&second, &next);
     }
-    // Below the level, opening it replaces them.
-    let old = Table {
-        level: 15,
-        ..second.clone()
-    };
-    let (_, replaced) = want(&old, MapWish::Limited(few)).expect("it may be");
-    assert_eq!(replaced.limits, few);
     let idle = MapWish::Limited(limits(Some(20), Some(5)));
-    assert_eq!(want(&old, idle), Err(Refused::NotIdle("open".into())));
     // An idle time may be added and made longer, not taken away.
     let (idler, with_idle) = want(&second, idle).expect("it may be");
     assert_eq!(with_idle.limits.idle_ms, Some(5));

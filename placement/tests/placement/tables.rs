@@ -272,10 +272,29 @@ fn a_table_is_called_the_same_everywhere() {
     assert!(later.name().order() > table().name().order());
 }
 
+#[test]
+fn a_table_of_another_level_is_refused_with_what_to_do() {
+    let config = bincode::config::standard();
+    for (level, todo) in [
+        (LEVELS.0 - 1, "the release before, which knows both levels"),
+        (LEVELS.1 + 1, "update the program"),
+    ] {
+        let other = Table { level, ..table() };
+        let bytes = bincode::serde::encode_to_vec(&other, config).expect("it is small");
+        let read = bincode::serde::decode_from_slice::<Table, _>(&bytes, config);
+        let why = read.expect_err("it is of another level").to_string();
+        assert!(
+            why.contains(&format!("level {level}")) && why.contains(todo),
+            "{why}"
+        );
+        assert_eq!(other.validate(), Err(Invalid::Level(level)));
+    }
+}
+
 /// The name of a table of the highest level.
-const PINNED: u64 = 2_920_106_742_062_428_062;
+const PINNED: u64 = 17_484_472_221_410_328_170;
 /// The name of the same table at the level before.
-const PINNED_BELOW: u64 = 17_533_581_361_122_876_286;
+const PINNED_BELOW: u64 = 2_920_106_742_062_428_062;
 
 #[test]
 fn a_delta_applies_to_its_base_only() {
@@ -409,19 +428,19 @@ fn tables_and_deltas_carry_the_tags() {
     let config = bincode::config::standard();
     let encode = |table: &Table| bincode::serde::encode_to_vec(table, config).expect("it is small");
     let decode = |bytes: &[u8]| bincode::serde::decode_from_slice::<Table, _>(bytes, config);
-    let table = upgraded().at_level(LEVELS.0);
+    let table = upgraded();
     let tags: Vec<Tags> = table.keyspaces.iter().map(|k| k.tags).collect();
     use Tags::{Databases, Zero};
     assert_eq!(tags, [Zero, Zero, Zero, Databases, Databases]);
     let bytes = encode(&table);
     assert_eq!(decode(&bytes).expect("a table").0, table);
     // After the tags, the last bytes say that no map has limits, that nobody may do anything,
-    // and that no member has a key of votes.
+    // that no member has a key of votes, and that the annex has nothing.
     let access = doyen_placement::access::AccessSettings::default();
     let nobody = bincode::serde::encode_to_vec(access, config).expect("it is small");
-    let added = 1 + tags.len() + 1 + nobody.len() + 1;
+    let added = 1 + tags.len() + 1 + nobody.len() + 1 + 4;
     let begin = bytes.len() - added;
-    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0], &nobody, &[0]].concat();
+    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0], &nobody, &[0; 5]].concat();
     let why = decode(&shortened)
         .expect_err("a keyspace has no tags")
         .to_string();

@@ -1,7 +1,6 @@
 //! Tables on the wire: how many bytes they take, and what becomes of damaged ones.
 
 use crate::common::*;
-use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, HandOverUrgency};
 use doyen_placement::{
     Assignment, Keyspace, KeyspaceId, Loads, MapId, OnLoss, Schedulers, Table, TableDelta, VoteKey,
@@ -59,11 +58,11 @@ fn keys_of_members_travel_with_tables_and_deltas_and_never_change() {
 
 #[test]
 fn a_table_with_a_key_of_no_member_is_refused() {
-    let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7).at_level(LEVELS.0);
+    let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7);
     let bytes = encode(&with);
-    // At the lower level, the last part has the keys: their number, then a member and 32 bytes
-    // each.
-    let at = bytes.len() - 33;
+    // Before the annex, which has four empty parts, are the keys: their number, then a member and
+    // 32 bytes each.
+    let at = bytes.len() - 4 - 33;
     for wrong in [bytes[at] ^ 1, 0] {
         let mut changed = bytes.clone();
         changed[at] = wrong;

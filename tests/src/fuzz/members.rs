@@ -252,7 +252,7 @@ impl Members {
             let (frame, rest) = rest.split_at(length);
             stream = rest;
             for place in 0..MEMBERS - 1 {
-                let Ok(Envelope::Agreement(message)) = Envelope::decode(frame, LEVELS.1) else {
+                let Ok(Envelope::Agreement(message)) = Envelope::decode(frame) else {
                     return;
                 };
                 self.input(
@@ -400,7 +400,7 @@ impl Members {
 /// A message as the content of a frame.
 pub(super) fn encoded(message: Message) -> Vec<u8> {
     let envelope = Envelope::Agreement(message);
-    envelope.encode(LEVELS.1).expect("it fits")
+    envelope.encode().expect("it fits")
 }
 
 /// The same as it travels on a control stream.

@@ -29,6 +29,7 @@ use doyen_placement::{
     OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule, Table, TableDelta,
     Tags, Version, VoteKey, WantedMap,
 };
+use minicbor::{Decode, Decoder, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
@@ -42,8 +43,8 @@ pub type Sample = (String, Vec<u8>);
 /// a text.
 type Begun = fn(&[u8]) -> Option<(String, Vec<u8>, String)>;
 
-/// Decodes a sample of a version, and encodes it for another or the same one.
-type Again = fn(&[u8], u16, u16) -> Result<Vec<u8>, String>;
+/// Decodes a sample, and encodes it.
+type Again = fn(&[u8]) -> Result<Vec<u8>, String>;
 
 /// One layer of the wire.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +67,7 @@ pub const SECTIONS: &[Section] = &[
         name: "frames",
         made: Vec::new,
         found: Some((fuzz::begun, 4)),
-        again: |bytes, _, _| fuzz::again(bytes),
+        again: |bytes| fuzz::again(bytes),
         kinds_lacking: |samples| {
             let is_there = |kind| samples.iter().any(|(_, bytes)| bytes[4] == kind);
             let kinds = fuzz::kinds().into_iter();
@@ -80,7 +81,7 @@ pub const SECTIONS: &[Section] = &[
         name: "chunks",
         made: || vec![("nothing".to_owned(), Vec::new())],
         found: Some((fuzz::chunk_begun, 0)),
-        again: |bytes, _, _| fuzz::chunk_again(bytes),
+        again: |bytes| fuzz::chunk_again(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
@@ -93,40 +94,34 @@ pub const SECTIONS: &[Section] = &[
         // Behind an array, the kind of the envelope, another array, and a byte that says that the
         // kind of the message is 24 or more.
         found: Some((envelope_begun, 4)),
-        again: |bytes, from, to| {
-            let envelope = Envelope::decode(bytes, from).map_err(|e| e.to_string())?;
-            envelope.encode(to).map_err(|e| e.to_string())
+        again: |bytes| {
+            let envelope = Envelope::decode(bytes).map_err(|e| e.to_string())?;
+            envelope.encode().map_err(|e| e.to_string())
         },
         kinds_lacking: |samples| {
-            let is_there = |name: &String| {
-                let of_kind = format!("{name}/");
-                samples
-                    .iter()
-                    .any(|(known, _)| known == name || known.starts_with(&of_kind))
-            };
-            let requests = AdminRequest::TAGS
+            let found = samples
                 .iter()
-                .map(|(_, name)| format!("Admin/{name}"));
-            let kinds = Message::TAGS.iter().chain(Envelope::TAGS);
+                .filter_map(|(_, bytes)| Envelope::decode(bytes).ok());
+            let found: BTreeSet<String> = found.flat_map(|said| kinds_of(&said)).collect();
+            let mut kinds = known::<Envelope>("envelope");
+            kinds.extend(known::<Message>("message"));
+            kinds.extend(known::<AdminRequest>("request"));
+            kinds.retain(|kind| !found.contains(kind));
             kinds
-                .map(|(_, name)| (*name).to_owned())
-                .chain(requests)
-                .filter(|name| name != "Agreement" && !is_there(name))
-                .collect()
         },
     },
     Section {
         name: "tables",
         made: || named(tables(), |table| encode(&table)),
         found: None,
-        again: |bytes, _, _| again::<Table>(bytes),
+        again: |bytes| again::<Table>(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
         name: "deltas",
         made: || named(deltas(), |delta| encode(&delta)),
         found: None,
-        again: |bytes, _, _| again::<TableDelta>(bytes),
+        again: |bytes| again::<TableDelta>(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
@@ -141,14 +136,14 @@ pub const SECTIONS: &[Section] = &[
             whole.chain(news).collect()
         },
         found: None,
-        again: |bytes, _, _| fuzz::for_clients_again(bytes),
+        again: |bytes| fuzz::for_clients_again(bytes),
         kinds_lacking: |_| Vec::new(),
     },
     Section {
         name: "hello",
         made: hellos,
         found: None,
-        again: |bytes, _, _| Hello::decode(bytes).map(|hello| hello.encode()),
+        again: |bytes| Hello::decode(bytes).map(|hello| hello.encode()),
         kinds_lacking: |_| Vec::new(),
     },
 ];
@@ -173,14 +168,14 @@ impl Section {
     /// The stored samples of the newest version as far as they still hold, with what they lack.
     #[must_use]
     pub fn completed(&self, mut samples: Vec<Sample>) -> Vec<Sample> {
-        let again = |bytes: &[u8], from| (self.again)(bytes, from, LEVELS.1).ok();
-        samples.retain(|(_, bytes)| again(bytes, LEVELS.1).as_ref() == Some(bytes));
+        let again = |bytes: &[u8]| (self.again)(bytes).ok();
+        samples.retain(|(_, bytes)| again(bytes).as_ref() == Some(bytes));
         // The version before had most kinds.
         let former = self
             .stored(LEVELS.0)
             .into_iter()
             .filter_map(|(name, bytes)| {
-                let bytes = again(&bytes, LEVELS.0)?;
+                let bytes = again(&bytes)?;
                 let begun = self.found.and_then(|(begun, _)| begun(&bytes));
                 Some((begun.map_or(name, |(name, ..)| name), bytes))
             });
@@ -320,12 +315,40 @@ fn variant(value: &impl std::fmt::Debug) -> String {
         .collect()
 }
 
+/// The kinds that a numbered value of this type can have, as `what` and their numbers.
+fn known<T: for<'b> Decode<'b, ()>>(what: &str) -> Vec<String> {
+    let is_known = |number: &u8| {
+        let begun = codec::decode_numbered::<T>(&[0x81, 0x18, *number], codec::BYTES_MAX);
+        !matches!(begun, Err(codec::CodecError::UnknownKind(_)))
+    };
+    let numbers = (0..=u8::MAX).filter(is_known);
+    numbers.map(|number| format!("{what} {number}")).collect()
+}
+
+/// The kinds of an envelope and of what it has, in the words of [`known`].
+fn kinds_of(envelope: &Envelope) -> Vec<String> {
+    fn kind<T: Encode<()>>(what: &str, value: &T) -> String {
+        let bytes = codec::encode_numbered(value, codec::BYTES_MAX).expect("it is small");
+        // Behind the head of an array.
+        let number = Decoder::new(&bytes[1..])
+            .u8()
+            .expect("the number of a kind");
+        format!("{what} {number}")
+    }
+    let mut kinds = vec![kind("envelope", envelope)];
+    if let Envelope::Agreement(message) = envelope {
+        kinds.push(kind("message", message));
+        if let Message::Admin { request, .. } = message {
+            kinds.push(kind("request", request));
+        }
+    }
+    kinds
+}
+
 /// The envelope with which these bytes begin.
 fn envelope_begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
-    let whole = match Envelope::decode(bytes, LEVELS.1) {
-        Err(codec::CodecError::Trailing(more)) => {
-            Envelope::decode(&bytes[..bytes.len() - more], LEVELS.1)
-        }
+    let whole = match Envelope::decode(bytes) {
+        Err(codec::CodecError::Trailing(more)) => Envelope::decode(&bytes[..bytes.len() - more]),
         whole => whole,
     };
     let envelope = whole.ok()?;
@@ -336,7 +359,7 @@ fn envelope_begun(bytes: &[u8]) -> Option<(String, Vec<u8>, String)> {
         Envelope::Agreement(message) => variant(message),
         other => variant(other),
     };
-    let bytes = envelope.encode(LEVELS.1).ok()?;
+    let bytes = envelope.encode().ok()?;
     Some((name, bytes, format!("{envelope:?}")))
 }
 
@@ -476,7 +499,7 @@ fn tables() -> Vec<(String, Table)> {
         behind_ms: 3,
     }];
     full.version = Version(99);
-    full.keyspaces[0].tags = Tags::default(); // as if the level had risen since it was made
+    full.keyspaces[0].tags = Tags::Zero;
     tables.push(("full".into(), full));
     tables
 }
@@ -555,10 +578,7 @@ mod tests {
         assert!(section.lacking(&found).len() < lacking);
         let again = found.iter().find(|(name, _)| name == "Want");
         let (_, bytes) = again.expect("it is found");
-        assert_eq!(
-            (section.again)(bytes, LEVELS.1, LEVELS.1).as_ref(),
-            Ok(bytes)
-        );
+        assert_eq!((section.again)(bytes).as_ref(), Ok(bytes));
     }
 
     #[test]

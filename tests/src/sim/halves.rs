@@ -14,7 +14,6 @@ use super::network::Plane;
 use super::process::{Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
-use doyen_placement::level::ANNEX;
 use doyen_placement::quorum::majority;
 use doyen_placement::{MemberId, MemberState, Table};
 use rand::Rng;
@@ -96,9 +95,7 @@ impl World {
             process.leaving == Leaving::No && process.view.is_some()
         });
         let votes = |t: &Arc<Table>| t.voters.iter().any(|v| here.contains(v));
-        let goes_on = |t: &Arc<Table>| {
-            t.level >= ANNEX && majority(&t.voters, |m| there.contains(&m)) && votes(t)
-        };
+        let goes_on = |t: &Arc<Table>| majority(&t.voters, |m| there.contains(&m)) && votes(t);
         settled && !inside.is_empty() && tables.iter().all(goes_on)
     }
 

@@ -301,7 +301,7 @@ impl World {
         let held = attempt.held.map(|at| &mut key.grants[at]);
         let draw = rng.random_range(0..100);
         let (owner, ttl, wait) = (attempt.owner, attempt.ttl_ms, attempt.wait_ms);
-        // A program of this level waits at the primary, and one of the level before in the entry.
+        // Some wait at the primary, as programs do, and some in the entry.
         let waits = held.is_none() && wait > 0 && draw < 60;
         let kept = if waits { 0 } else { wait };
         let (asks, action) = match held {

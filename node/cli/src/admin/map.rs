@@ -211,8 +211,7 @@ fn listed(maps: &[MapSizeReport]) -> String {
     for map in lacking {
         text += &format!(
             "beware: {} of keyspace {} did not answer, and are not counted: `doyen status` shows \
-             why. While the level of the cluster is below 16 (a member is older, or was started \
-             with --level-max), none answers\n",
+             why\n",
             counted(map.uncounted, PARTITIONS),
             map.keyspace
         );

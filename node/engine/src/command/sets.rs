@@ -23,7 +23,6 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::MapId;
-use doyen_placement::level::KINDS;
 use std::collections::BTreeSet;
 
 /// The first two arguments are keys.
@@ -210,7 +209,7 @@ static MOVE: Joint = Joint {
     event: "srem",
     event_of_others: Some("sadd"),
     kind: Some(Kind::Set),
-    level: KINDS,
+    level: 0,
     others: |runs| (runs == 2).then_some((0..1, 1)),
     footprint: |inputs| Footprint {
         given: given(inputs),
@@ -250,7 +249,7 @@ static COMBINE: Joint = Joint {
     number: NUMBER + 10,
     name: "set combine",
     kind: Some(Kind::Set),
-    level: KINDS,
+    level: 0,
     numbers: 1,
     others: |runs| Some((0..runs, 1)),
     footprint: |inputs| Footprint {
@@ -326,7 +325,7 @@ static STORE_DIFFERENCE: Joint = Joint {
 
 const STORE: Joint = Joint {
     kind: Some(Kind::Set),
-    level: KINDS,
+    level: 0,
     others: |runs| (runs > 0).then_some((0..runs, 1)),
     footprint: |inputs| Footprint {
         given: given(inputs),

@@ -15,12 +15,12 @@
 //! first come first served (`Patience::InLine`): an attempt with a wait of 0 that answers
 //! [`Acquired::Busy`] is blocked, and is executed again when it is its turn.
 //!
-//! Members of level 15 know no such line, so their owners wait in the entry, before the others.
-//! Such a waiter asks again to learn whether it is its turn, and so keeps its place: when the key
-//! changes (it may subscribe to that), and before `ask_within_ms` are over ([`Acquired::Queued`]).
-//! A waiter that has not asked for its `wait_ms` loses its place. An owner with `n` live waiters
-//! before it gets a permit only if more than `n` are free, so a free permit waits for the first
-//! live waiter.
+//! An attempt with a longer wait has a place in the entry instead, before the others; programs do
+//! not ask so any more. Such a waiter asks again to learn whether it is its turn, and so keeps its
+//! place: when the key changes (it may subscribe to that), and before `ask_within_ms` are over
+//! ([`Acquired::Queued`]). A waiter that has not asked for its `wait_ms` loses its place. An owner
+//! with `n` live waiters before it gets a permit only if more than `n` are free, so a free permit
+//! waits for the first live waiter.
 //!
 //! The number of permits comes with each call, and each call is judged by its own number. If calls
 //! disagree, nothing is taken away: a call with a smaller number waits until there are fewer
@@ -192,8 +192,7 @@ pub fn acquire(owner: Owner, permits: Permits, ttl_ms: u64, wait_ms: u64) -> Act
     Action::call(&permits::ACQUIRE, &numbers, Vec::new())
 }
 
-/// [`acquire`], if all callers have to give the same number of permits. Members of level 15 do not
-/// know it. → [`read_acquired`]
+/// [`acquire`], if all callers have to give the same number of permits. → [`read_acquired`]
 #[must_use]
 pub fn acquire_same(owner: Owner, permits: Permits, ttl_ms: u64, wait_ms: u64) -> Action {
     let [high, low] = owner.numbers();

@@ -25,9 +25,8 @@ use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::MapId;
-use doyen_placement::level::TRANSFERS;
 
-/// The first of these numbers. Members of the level before do not know them.
+/// The first of these numbers.
 const NUMBER: u16 = 50;
 /// About how many bytes of a large table travel at once.
 const PAGE_BYTES: usize = 1 << 20;
@@ -44,7 +43,7 @@ pub(crate) static JOINTS: &[&Joint] = &[&READ, &MOVED, &COPIED, &REMOVE];
 static READ: Joint = Joint {
     number: NUMBER,
     name: "read whole",
-    level: TRANSFERS,
+    level: 0,
     numbers: 2,
     others: |runs| (runs == 1).then_some((0..0, 1)),
     footprint: values,
@@ -127,7 +126,7 @@ static COPIED: Joint = Joint {
 };
 
 const STORE: Joint = Joint {
-    level: TRANSFERS,
+    level: 0,
     numbers: 6,
     others: |runs| (runs == 1).then_some((0..0, 1)),
     footprint: |inputs| stores(&inputs.bytes[0]),
@@ -140,7 +139,7 @@ static REMOVE: Joint = Joint {
     number: NUMBER + 3,
     name: "remove renamed",
     event: "rename",
-    level: TRANSFERS,
+    level: 0,
     numbers: 1,
     footprint: |_| WRITES,
     run: |inputs, (map, key), rows| {

@@ -10,7 +10,6 @@ use crate::store::{Effect, Undo};
 use crate::value::cause::{By, Cause};
 use crate::wire::frame::{Ack, Frame, FrameHead};
 use doyen_gossip::Time;
-use doyen_placement::level::CLOCKS;
 use doyen_placement::{Epoch, MemberId};
 
 impl Host {
@@ -201,7 +200,7 @@ impl Following<'_> {
 
     /// Tells a new primary what the clock shows here, before the ack with which it may open.
     fn say_clock(&mut self, cx: &mut Host, to: MemberId, epoch: Epoch) {
-        if cx.peers.version(to) >= CLOCKS && !broken(&mutant::KEEPS_OWN_CLOCK) {
+        if !broken(&mutant::KEEPS_OWN_CLOCK) {
             let clocks = vec![(self.at, epoch, self.clock.report(cx.now))];
             let clocks = Frame::Clocks { clocks };
             cx.peers.tell(to, &clocks);

@@ -9,7 +9,6 @@ use crate::value::outcome::Failure;
 use crate::value::tags::TAG_BYTES_MAX;
 use crate::wire::api::Limits;
 use bytes::Bytes;
-use doyen_placement::level::MAP_SIZES;
 use doyen_placement::{MapId, PartitionRef};
 
 impl ShardTables {
@@ -76,7 +75,6 @@ impl ShardTables {
     /// It is too large, or not every member knows it.
     fn may_sweep(&self, limits: &Limits, operation: &PartitionOperation) -> Result<(), Failure> {
         match &operation.action {
-            PartitionAction::Sizes => self.need_level(MAP_SIZES),
             PartitionAction::Find(query) => {
                 let tag = query.holding.as_ref().map_or(0, Bytes::len);
                 if query.prefix.len() > limits.key_bytes_max || tag > TAG_BYTES_MAX {
@@ -86,6 +84,7 @@ impl ShardTables {
             }
             PartitionAction::Scan { kind, .. } => self.need_level(kind.map_or(0, Kind::level)),
             PartitionAction::Count
+            | PartitionAction::Sizes
             | PartitionAction::Clear
             | PartitionAction::Range(_)
             | PartitionAction::Fields { .. } => Ok(()),

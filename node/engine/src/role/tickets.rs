@@ -22,7 +22,6 @@ use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::CallToken;
 use crate::wire::frame::{Frame, ReplyTo};
 use doyen_gossip::Time;
-use doyen_placement::level::WAITING;
 use doyen_placement::{MemberId, PartitionRef};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -151,14 +150,14 @@ impl Slots {
         operation: Operation,
         (age, until): (Duration, Option<Time>),
     ) {
-        let may = if operation.key.len() > host.limits.key_bytes_max {
-            Err(Failure::TooLarge)
+        let refused = if operation.key.len() > host.limits.key_bytes_max {
+            Some(Failure::TooLarge)
         } else if host.tickets.own.len() >= host.limits.waiting_max {
-            Err(Failure::Overloaded)
+            Some(Failure::Overloaded)
         } else {
-            host.tables.need_level(WAITING)
+            None
         };
-        if let Err(failure) = may {
+        if let Some(failure) = refused {
             return host.callers.answer(token, Outcome::Failed(failure));
         }
         let n = host.callers.number();
@@ -288,7 +287,7 @@ impl Host {
         let has_room = self.peers.room(primary).is_some();
         self.peers.get(primary).is_some_and(|peer| {
             let is_ready = !is_client || peer.visit.value_bytes_max.is_some();
-            has_room && is_ready && peer.version >= WAITING
+            has_room && is_ready
         })
     }
 

@@ -34,7 +34,6 @@ use crate::wire::peers::Peers;
 use crate::wire::questions::AskedSubscribers;
 use doyen_gossip::Time;
 use doyen_placement::MemberId;
-use doyen_placement::level::COUNTING;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -315,7 +314,6 @@ impl Channels<'_> {
     pub fn ask_subscribers(&mut self, now: Time, asked: AskedSubscribers) -> Option<u64> {
         let cx = &mut *self;
         cx.host.now = cx.host.now.max(now);
-        let is_old = matches!(asked, AskedSubscribers::Subscribers { .. });
         let mut peers: BTreeMap<MemberId, MemberId> = BTreeMap::new();
         let asked_peers: Vec<MemberId> = if asked.is_for_all() {
             cx.host.peers.ids()
@@ -323,12 +321,7 @@ impl Channels<'_> {
             cx.host.peers.wanting().collect()
         };
         for peer in asked_peers {
-            let knows = is_old || cx.host.peers.version(peer) >= COUNTING;
-            if peer.member() != cx.host.me.member()
-                && !peer.is_client()
-                && cx.host.peers.up(peer)
-                && knows
-            {
+            if peer.member() != cx.host.me.member() && !peer.is_client() && cx.host.peers.up(peer) {
                 peers.entry(peer.member()).or_insert(peer);
             }
         }

@@ -51,7 +51,7 @@ pub(crate) enum Effect {
 }
 
 /// What a key had before a `Put`. Its primary says it, because only the primary's clock decides
-/// whether a value that is still stored has expired. Members of the level before say `Value`.
+/// whether a value that is still stored has expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Before {
     /// A value.

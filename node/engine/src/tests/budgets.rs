@@ -381,32 +381,3 @@ fn heavy_operations_of_one_pass_wait_for_the_next_ones() {
         .collect();
     assert_eq!(all.len(), 1);
 }
-
-/// A member of the version before does not know the refusal.
-#[test]
-fn a_member_of_the_version_before_is_told_in_words_that_it_knows() {
-    let limits = Limits {
-        value_bytes_max: 16 << 20,
-        ..Limits::of_test()
-    };
-    for version in LEVELS.0..=LEVELS.1 {
-        let mut w = World::with_limits(5, 2, |_| 1, &limits, |_| vec![1]);
-        w.disconnect(1, 2);
-        w.speaks.insert(2, version);
-        w.connect(1, 2);
-        w.nodes
-            .get_mut(&1)
-            .unwrap()
-            .shard
-            .set_work_clocks(slow, slow);
-        w.settle(Duration::from_millis(50));
-        w.line(&format!("SET {{k}}s {}", "x".repeat(BYTES)));
-        let (key, action) = asked("BITCOUNT {k}s").remove(0);
-        let steps = (0..STEPS).map(|_| (&*key, action.clone()));
-        let expected = match version {
-            15 => Failure::TooLarge,
-            _ => Failure::TooMuchWork,
-        };
-        assert_eq!(w.transact(2, &[], steps), Outcome::Failed(expected));
-    }
-}

@@ -126,6 +126,19 @@ fn a_client_of_the_former_program_is_shown_every_table_as_one_that_it_can_read()
     assert_eq!(w.get(1, "a"), text("2"));
 }
 
+#[test]
+fn what_came_with_a_level_is_refused_until_the_table_has_it() {
+    let mut w = World::new(38, 2, |_| vec![1]);
+    let needs = |w: &World, level| w.nodes[&1].shard.cx.host.tables.need_level(level);
+    w.propose(|t| t.level = LEVELS.0);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(needs(&w, LEVELS.0), Ok(()));
+    assert_eq!(needs(&w, LEVELS.1), Err(Failure::OldMembers));
+    w.propose(|t| t.level = LEVELS.1);
+    w.settle(Duration::from_millis(50));
+    assert_eq!(needs(&w, LEVELS.1), Ok(()));
+}
+
 /// Bytes of tables on their way to a client.
 fn bytes_of_tables(w: &World, client: u64) -> usize {
     w.wires

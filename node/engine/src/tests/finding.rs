@@ -322,7 +322,7 @@ fn a_query_begins_again_at_the_parts_of_a_split_partition_and_finds_all() {
 }
 
 #[test]
-fn members_of_the_version_before_are_not_asked() {
+fn queries_that_are_too_large_are_refused() {
     let mut w = World::new(76, 2, |_| vec![1]);
     w.settle(Duration::from_millis(50));
     let long = w.nodes[&1].shard.cx.host.limits.key_bytes_max + 1;

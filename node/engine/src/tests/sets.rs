@@ -1,4 +1,4 @@
-//! Sets on their way through copies, snapshots, splits, failovers and members of an older level.
+//! Sets on their way through copies, snapshots, splits and failovers.
 
 use super::hashes::{begin_copies, form, of};
 use super::*;
@@ -281,22 +281,4 @@ fn a_scan_of_a_large_set_comes_in_pages_and_misses_nothing_that_stays() {
         panic!("no members");
     };
     assert_eq!(drawn.len(), 5_000);
-}
-
-/// A copy may run a version that has no sets: nothing of them may reach it.
-#[test]
-fn while_a_member_speaks_an_older_level_there_are_no_sets() {
-    let mut w = World::new(38, 2, |_| vec![1]);
-    w.settle(Duration::from_millis(50));
-    w.propose(|t| t.level = doyen_placement::level::KINDS - 1);
-    w.settle(Duration::from_millis(50));
-    let old = Outcome::Failed(Failure::OldMembers);
-    for n in 1..=2 {
-        for line in ["SADD s a", "SCARD s", "SUNION s s", "SUNIONSTORE s s s"] {
-            assert_eq!(w.set_of(n, line), old, "{line}");
-        }
-        assert_eq!(w.transact(n, &[], [("s", of("SADD s a"))]), old);
-    }
-    assert_eq!(w.set_of(2, "HSET h f 1"), Outcome::Int(1));
-    assert_eq!(w.ask(2, "s", Action::Exists), Outcome::Int(0));
 }

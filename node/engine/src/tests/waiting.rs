@@ -389,13 +389,8 @@ fn a_room_that_is_full_says_so_and_serves_those_that_are_in_it() {
 }
 
 #[test]
-fn a_member_of_the_level_before_is_not_asked_and_no_peer_waits_for_what_is_never_blocked() {
+fn no_peer_waits_for_what_is_never_blocked() {
     let mut w = World::new(91, 2, |_| vec![1, 2]);
-    let old = LEVELS.0;
-    w.propose(|t| t.level = old);
-    w.settle(Duration::from_millis(50));
-    let token = w.wait_for(2, &key_of(0), 1, None);
-    assert_eq!(w.outcomes[&token], Outcome::Failed(Failure::OldMembers));
     assert!(
         w.asks_to_wait(2, 1, on(&key_of(0), Action::Delete))
             .is_err()

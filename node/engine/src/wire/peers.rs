@@ -15,13 +15,12 @@ use super::traffic::{BULK, CALLS, Lanes, PeerTraffic, UNTOLD_PART, index};
 use crate::command::publication::Publication;
 use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
-use crate::value::outcome::{Failure, Outcome};
+use crate::value::outcome::Outcome;
 use crate::wire::lateness::{Lateness, Reported};
 use crate::wire::pressure::{Pressure, Supply};
 use crate::wire::visit::Visit;
 use bytes::Bytes;
 use doyen_gossip::Time;
-use doyen_placement::level::{CLOCKS, LATENESS, WORK};
 use doyen_placement::{Epoch, MemberId, PartitionRef};
 use litemap::LiteMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -225,11 +224,6 @@ impl Peers {
         self.all.get(&id).is_some_and(|p| p.up)
     }
 
-    /// The wire version of the connection with a peer. 0: it is not connected.
-    pub(crate) fn version(&self, id: MemberId) -> u16 {
-        self.all.get(&id).map_or(0, |peer| peer.version)
-    }
-
     /// When one of these peers last sent anything. `None`: none of them is even connected.
     pub(crate) fn heard_last(&self, members: impl Fn(MemberId) -> bool) -> Option<Time> {
         self.all
@@ -253,10 +247,9 @@ impl Peers {
     pub(crate) fn look_at_lateness(&mut self, me: MemberId, due: Option<Time>, now: Time) {
         // A client has no copies, and members take no such frame from it.
         if self.late.looked(due, now) && !me.is_client() {
-            let told = self.all.iter().filter(|(id, peer)| {
-                peer.version >= LATENESS && !id.is_client() && id.member() != me.member()
-            });
-            self.told_lateness = told.map(|(id, _)| *id).collect();
+            let told = self.all.keys();
+            let told = told.filter(|id| !id.is_client() && id.member() != me.member());
+            self.told_lateness = told.copied().collect();
         }
     }
 
@@ -471,7 +464,6 @@ impl Peers {
         let Some(peer) = self.all.get_mut(&id) else {
             return;
         };
-        let outcome = known_from(peer.version, outcome);
         if weight > 0 && (peer.crowded() || !peer.answers.is_empty()) {
             peer.held_back = true;
             return peer.answers.keep(at, to, outcome);
@@ -563,7 +555,7 @@ impl Peers {
         let Some(peer) = self.all.get_mut(&id) else {
             return false;
         };
-        let tells = peer.version >= CLOCKS && !broken(&mutant::CLOCKS_BEHIND_DATA);
+        let tells = !broken(&mutant::CLOCKS_BEHIND_DATA);
         if tells {
             if peer.clocks.is_empty() {
                 self.clocked.push(id);
@@ -792,15 +784,5 @@ impl Peers {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.supply.pressure.relieve(bytes);
         }
-    }
-}
-
-/// The same in words that this version has.
-fn known_from(version: u16, outcome: Outcome) -> Outcome {
-    match outcome {
-        Outcome::Failed(Failure::TooMuchWork) if version < WORK => {
-            Outcome::Failed(Failure::TooLarge)
-        }
-        known => known,
     }
 }

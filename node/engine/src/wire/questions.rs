@@ -14,9 +14,9 @@ pub enum AskedSubscribers {
         names: Vec<Vec<u8>>,
     },
     /// How many subscribers get messages of these channels, by name or by pattern? Each with
-    /// whether it is a shard channel. Members of version 15 are not asked.
+    /// whether it is a shard channel.
     Receivers(Vec<(bool, Vec<u8>)>),
-    /// Which names have subscribers? Members of version 15 are not asked.
+    /// Which names have subscribers?
     Names {
         /// Of channels (0), patterns (1) or shard channels (2).
         kind: u8,
@@ -26,9 +26,8 @@ pub enum AskedSubscribers {
         after: Option<Vec<u8>>,
     },
     /// The text of the script with this digest, as a name; the first text ends the question.
-    /// Members of version 15 are not asked.
     Script(Vec<u8>),
-    /// Forget the scripts that came with `EVAL`. Members of version 15 are not asked.
+    /// Forget the scripts that came with `EVAL`.
     ForgetScripts,
 }
 

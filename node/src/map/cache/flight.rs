@@ -17,8 +17,8 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The first and the longest pause before an entry that another node loads is looked at again:
-/// after an error, and while there is a member that cannot let callers wait.
+/// The first and the longest pause before an entry that another node loads is looked at again,
+/// after an error.
 const LOOK: Duration = Duration::from_millis(5);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
@@ -220,19 +220,10 @@ impl Load {
                     if Instant::now() >= until {
                         return Err(Error::LoadTimeout(self.settings.hard_timeout));
                     }
-                    match found.claim() {
-                        Some(claim) if self.data.may_wait() => holder = Some(claim),
-                        claim => {
-                            let pauses = tokio::time::sleep(pause.min(left.max(LOOK)));
-                            pause = (pause * 2).min(LOOK_MAX);
-                            match claim {
-                                None => pauses.await,
-                                Some(claim) => tokio::select! {
-                                    () = pauses => {}
-                                    watched = abroad.watch(claim) => watched?,
-                                },
-                            }
-                        }
+                    holder = found.claim();
+                    if holder.is_none() {
+                        tokio::time::sleep(pause.min(left.max(LOOK))).await;
+                        pause = (pause * 2).min(LOOK_MAX);
                     }
                 }
             }

@@ -7,7 +7,6 @@ use crate::map::Map;
 use crate::map::open::OpenMap;
 use crate::map::value::{Codec, Undecodable};
 use doyen_engine::cached::CacheTimes;
-use doyen_placement::level::CACHE_SCHEMAS;
 use doyen_placement::{Eviction, MapEntry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -264,8 +263,7 @@ where
                 byte,
             };
             let table = data.table();
-            let level = table.as_ref().map_or(0, |table| table.level);
-            let Some(byte) = SchemaSlot::of(&form).filter(|_| level >= CACHE_SCHEMAS) else {
+            let Some(byte) = SchemaSlot::of(&form) else {
                 let slot = slot(None);
                 return Ok(Cache::new((plain, data, form), slot, settings));
             };

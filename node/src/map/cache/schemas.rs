@@ -1,8 +1,8 @@
 //! Where the entries of a cache lie, if programs of several versions have values of other schemas.
 //!
 //! ```text
-//!   no schema, or a table below level 16    map NAME              the key
-//!   a schema                                map NAME/schemas      one of four bytes, the key
+//!   no schema    map NAME              the key
+//!   a schema     map NAME/schemas      one of four bytes, the key
 //! ```
 //! So a rolling deploy with another schema keeps two entries of a key, instead of one for which
 //! both versions load by turns. The byte is drawn from name and version: versions that follow each

@@ -510,26 +510,6 @@ fn the_level_of_a_process_is_reported_before_its_messages() {
     });
 }
 
-#[test]
-fn a_process_of_the_version_before_reads_and_writes_frames_without_numbers() {
-    run(async {
-        let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
-        let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-        let older = a.peers.hello(a.id).up_to(LEVELS.0);
-        hello::greet(&connection, &a.peers.identity, &older)
-            .await
-            .unwrap();
-        let mut stream = connection.open_uni().await.unwrap();
-        stream.write_all(&[2, 0, 0, 0, 1, 7]).await.unwrap();
-        assert_eq!(b.ticket().await, (a.id, 7));
-        b.ask(Peer::Member(a.id), 9);
-        let mut answer = [0; 6];
-        let mut stream = connection.accept_uni().await.unwrap();
-        stream.read_exact(&mut answer).await.unwrap();
-        assert_eq!(answer, [2, 0, 0, 0, 1, 9]);
-    });
-}
-
 /// The connection would be closed and made again for ever.
 #[test]
 fn unknown_messages_of_a_newer_program_are_dropped_alone() {
@@ -540,9 +520,7 @@ fn unknown_messages_of_a_newer_program_are_dropped_alone() {
         hello::greet(&connection, &a.peers.identity, &newer)
             .await
             .unwrap();
-        let known = Envelope::StatusRequest { ticket: 7 }
-            .encode(LEVELS.1)
-            .unwrap();
+        let known = Envelope::StatusRequest { ticket: 7 }.encode().unwrap();
         let mut stream = connection.open_uni().await.unwrap();
         // Of an unknown kind of envelope, and of an unknown kind of message for agreement.
         for body in [

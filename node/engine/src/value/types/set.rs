@@ -9,13 +9,12 @@ use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
 use crate::value::integer::integer;
 use crate::value::items::{Pairs, put};
 use crate::value::kind::Encoding;
-use doyen_placement::level::KINDS;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 pub(crate) static SET: Type = Type {
     name: "set",
-    level: KINDS,
+    level: 0,
     encodings: &[INTEGERS, PACKED, TABLE],
     events: TypeEvents {
         class: b's',

@@ -29,8 +29,7 @@ const FIELD_PUT: u8 = 11;
 const BEFORE: u8 = 12;
 const NOTHING: u8 = 0;
 const OVERDUE: u8 = 1;
-/// Before the tag of an effect on a collection: its kind, if it is not [`UNSAID`]. Only since
-/// version 16 are there others.
+/// Before the tag of an effect on a collection: its kind, if it is not [`UNSAID`].
 const OF_KIND: u8 = 13;
 pub(super) const UNSAID: Kind = Kind::ALL[1];
 

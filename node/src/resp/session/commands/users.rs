@@ -34,7 +34,6 @@ use bytes::Bytes;
 use doyen_engine::command::{Arguments, CATEGORIES, ErrorText, wrong_arity};
 use doyen_gossip::agreement::{AdminReply, AdminRequest};
 use doyen_placement::access::{AccessChange, AccessSettings, AccessUser, UserChange};
-use doyen_placement::level::ANNEX;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -397,7 +396,7 @@ impl Session {
             Err(why) => return self.replies.answer(|e| e.error(&why)),
         };
         let table = context.view().map(|view| &view.installed);
-        let of_table = table.is_some_and(|table| table.level >= ANNEX);
+        let of_table = table.is_some();
         let has = table.and_then(|table| table.annex.key_events);
         let ends = change.as_ref().is_some_and(|change| change.ends);
         if let Some(events) = wanted.events.filter(|_| of_table) {
