@@ -80,6 +80,7 @@ targets! {
     any_bytes_are_secrets_or_an_error: "secrets",
     any_bytes_are_tokens_or_an_error: "tokens",
     any_bytes_are_an_answer_of_http_or_an_error: "answers",
+    any_bytes_are_a_file_of_redis_or_an_error: "rdb",
 }
 
 /// Sends the first packets of connections, and never goes on with them.

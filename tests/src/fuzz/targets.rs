@@ -20,6 +20,7 @@ use doyen_placement::planner::{
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
+use doyen_rdb::{HashField, RdbReader, RdbValue, RdbWriter, ScoredMember};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -159,6 +160,13 @@ pub const TARGETS: &[Target] = &[
         allocates: machines,
         rounds: 3_000,
     },
+    Target {
+        name: "rdb",
+        seeds: redis_files,
+        run: redis_file,
+        allocates: machines,
+        rounds: 10_000,
+    },
 ];
 
 /// The stored bytes of the newest wire version.
@@ -199,6 +207,56 @@ fn secret_file(bytes: &[u8]) {
     if let Ok(secrets) = Secrets::parse(bytes) {
         let again = Secrets::parse(secrets.expose().as_bytes());
         assert_eq!(again.as_ref(), Ok(&secrets), "what was read can be written");
+    }
+}
+
+// ---- files of Redis
+
+/// What values of the target may take. Packed bytes unfold to many times their size.
+const REDIS_VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// A file with a value of each type, and the payloads of its values.
+fn redis_files() -> Vec<Vec<u8>> {
+    let member = |member, score| ScoredMember { member, score };
+    let field = |field, deadline| HashField {
+        field,
+        value: "v",
+        deadline,
+    };
+    let values = [
+        RdbValue::String("a string"),
+        RdbValue::List(vec!["a", "b"]),
+        RdbValue::Set(vec!["1", "two"]),
+        RdbValue::SortedSet(vec![member("m", 1.5), member("n", f64::INFINITY)]),
+        RdbValue::Hash(vec![field("f", None)]),
+        RdbValue::Hash(vec![field("f", Some(9_999)), field("g", None)]),
+    ];
+    let mut file = RdbWriter::new(Vec::new(), 12).expect("it is a version");
+    for value in &values {
+        let written = file.key(0, b"key", Some(1), value);
+        written.expect("a Vec takes all");
+    }
+    let payloads = values.iter().map(|value| doyen_rdb::dump(value));
+    payloads
+        .chain([file.finish()])
+        .map(|bytes| bytes.expect("a Vec takes all"))
+        .collect()
+}
+
+/// A payload is restored or refused, and what was restored is dumped as the same value. The
+/// checksum is set, so that the value is read.
+fn redis_file(bytes: &[u8]) {
+    if let Ok(reader) = RdbReader::new(bytes) {
+        reader.for_each(drop);
+    }
+    let mut payload = bytes.to_vec();
+    let sum = payload.len().saturating_sub(8);
+    payload[sum..].fill(0);
+    if let Ok(value) = doyen_rdb::restore(&payload, REDIS_VALUE_BYTES_MAX)
+        && let Ok(again) = doyen_rdb::dump(&value)
+    {
+        let again = doyen_rdb::restore(&again, REDIS_VALUE_BYTES_MAX);
+        assert_eq!(again.ok(), Some(value), "what was restored can be dumped");
     }
 }
 

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 pub(super) const ENGINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
 /// The crates that are production code, by the folders of their sources.
-pub(super) const CRATES: [&str; 8] = [
+pub(super) const CRATES: [&str; 9] = [
     "gossip",
     "node",
     "node/cli",
     "node/engine",
     "node/macros",
+    "node/rdb",
     "node/scripts",
     "node/web",
     "placement",

@@ -1,0 +1,463 @@
+//! Files and payloads of Redis: those that `fixtures.sh` made, and encodings of other versions, by
+//! hand.
+
+use doyen_rdb::{
+    HashField, RdbError, RdbKey, RdbReader, RdbValue, RdbWriter, ScoredMember, UnreadType, dump,
+    restore,
+};
+use proptest::prelude::*;
+
+const LIMIT: usize = 1 << 20;
+
+/// Reads a file of `fixtures.sh`.
+macro_rules! fixture {
+    ($name:literal) => {
+        &include_bytes!(concat!("rdb/redis-7.0/", $name))[..]
+    };
+}
+
+fn owned(items: &[&str]) -> Vec<Vec<u8>> {
+    items.iter().map(|item| item.as_bytes().to_vec()).collect()
+}
+
+fn string(text: &str) -> RdbValue {
+    RdbValue::String(text.into())
+}
+
+fn list(items: &[&str]) -> RdbValue {
+    RdbValue::List(owned(items))
+}
+
+fn set(items: &[&str]) -> RdbValue {
+    RdbValue::Set(owned(items))
+}
+
+fn hash(fields: &[(&str, &str, Option<u64>)]) -> RdbValue {
+    let field = |(field, value, deadline): &(&str, &str, Option<u64>)| HashField {
+        field: (*field).into(),
+        value: (*value).into(),
+        deadline: *deadline,
+    };
+    RdbValue::Hash(fields.iter().map(field).collect())
+}
+
+fn sorted_set(members: &[(&str, f64)]) -> RdbValue {
+    let member = |(member, score): &(&str, f64)| ScoredMember {
+        member: (*member).into(),
+        score: *score,
+    };
+    RdbValue::SortedSet(members.iter().map(member).collect())
+}
+
+/// The same value, with what has no order in one.
+fn in_order(mut value: RdbValue) -> RdbValue {
+    match &mut value {
+        RdbValue::Set(all) => all.sort(),
+        RdbValue::Hash(all) => all.sort_by(|a, b| a.field.cmp(&b.field)),
+        RdbValue::SortedSet(all) => all.sort_by(|a, b| a.member.cmp(&b.member)),
+        _ => {}
+    }
+    value
+}
+
+fn all_of(file: &[u8]) -> Result<Vec<RdbKey>, RdbError> {
+    RdbReader::new(file)?.collect()
+}
+
+#[test]
+fn a_file_of_redis_is_read() {
+    let file = fixture!("all.rdb");
+    let mut reader = RdbReader::new(file).unwrap();
+    assert_eq!(reader.version(), 10);
+    let found: Vec<RdbKey> = reader.by_ref().collect::<Result<_, _>>().unwrap();
+    assert_eq!(
+        (reader.offset(), reader.functions()),
+        (file.len() as u64, 1)
+    );
+
+    let long: Vec<String> = (1..=300).map(|n| n.to_string()).collect();
+    let long: Vec<&str> = long.iter().map(String::as_str).collect();
+    let digit = |digit: u32, width| format!("{digit:0width$}");
+    let expected = [
+        ("string", string("hello")),
+        ("integer", string("-1234567")),
+        ("small", string("7")),
+        ("compressed", string(&digit(0, 200))),
+        ("later", string("x")),
+        (
+            "list-short",
+            list(&["a", "-5", &digit(1, 100), "70000", "9223372036854775807"]),
+        ),
+        ("list-long", list(&long)),
+        ("list-plain", list(&[&digit(2, 9_000), "tail"])),
+        ("set-intset", set(&["-2", "1", "70000"])),
+        ("set-table", set(&["3", "a", "b"])),
+        (
+            "hash-listpack",
+            hash(&[("f", "v", None), ("g", "12", None)]),
+        ),
+        ("hash-table", hash(&[("f", &digit(3, 100), None)])),
+        (
+            "zset-listpack",
+            sorted_set(&[("a", 1.0), ("b", -2.5), ("c", f64::INFINITY)]),
+        ),
+        ("zset-table", sorted_set(&[(&digit(4, 100), 0.1)])),
+        ("stream", RdbValue::Unread(UnreadType::Stream)),
+    ];
+    assert_eq!(found.len(), expected.len() + 1);
+    for (key, value) in expected {
+        let is_it = |it: &&RdbKey| it.key == key.as_bytes() && it.database == 0;
+        let it = found
+            .iter()
+            .find(is_it)
+            .unwrap_or_else(|| panic!("{key} is missing"));
+        assert_eq!(in_order(it.value.clone()), value, "{key}");
+        assert_eq!(
+            it.deadline,
+            (key == "later").then_some(4_102_444_800_123),
+            "{key}"
+        );
+    }
+    let other = found.iter().find(|it| it.database == 3).unwrap();
+    assert_eq!(
+        (&other.key[..], &other.value),
+        (&b"string"[..], &string("other"))
+    );
+}
+
+#[test]
+fn payloads_of_redis_are_read() {
+    let digit = |digit: u32, width| format!("{digit:0width$}");
+    for (payload, value) in [
+        (fixture!("string.dump"), string("hello")),
+        (fixture!("compressed.dump"), string(&digit(0, 200))),
+        (
+            fixture!("list-short.dump"),
+            list(&["a", "-5", &digit(1, 100), "70000", "9223372036854775807"]),
+        ),
+        (
+            fixture!("list-plain.dump"),
+            list(&[&digit(2, 9_000), "tail"]),
+        ),
+        (fixture!("set-intset.dump"), set(&["-2", "1", "70000"])),
+        (fixture!("set-table.dump"), set(&["3", "a", "b"])),
+        (
+            fixture!("hash-listpack.dump"),
+            hash(&[("f", "v", None), ("g", "12", None)]),
+        ),
+        (
+            fixture!("hash-table.dump"),
+            hash(&[("f", &digit(3, 100), None)]),
+        ),
+        (
+            fixture!("zset-listpack.dump"),
+            sorted_set(&[("a", 1.0), ("b", -2.5), ("c", f64::INFINITY)]),
+        ),
+        (
+            fixture!("zset-table.dump"),
+            sorted_set(&[(&digit(4, 100), 0.1)]),
+        ),
+    ] {
+        assert_eq!(in_order(restore(payload, LIMIT).unwrap()), value);
+        assert_eq!(restore(&dump(&value).unwrap(), LIMIT).unwrap(), value);
+    }
+}
+
+/// A payload of this version. It has no checksum, as if its writer had none.
+fn payload(version: u16, value: &[u8]) -> Vec<u8> {
+    [value, &version.to_le_bytes(), &[0; 8]].concat()
+}
+
+/// A string that stands for a packed collection: its length, and these bytes.
+fn packed(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).unwrap();
+    assert!(length < 64, "one byte is its length");
+    [&[kind, length], bytes].concat()
+}
+
+/// A ziplist with these items, which are encoded already.
+fn ziplist(items: &[&[u8]]) -> Vec<u8> {
+    let mut body = Vec::new();
+    let mut before = 0;
+    for item in items {
+        body.push(before);
+        body.extend_from_slice(item);
+        before = u8::try_from(1 + item.len()).unwrap();
+    }
+    body.push(0xFF);
+    let length = u32::try_from(10 + body.len()).unwrap().to_le_bytes();
+    [&length[..], &[0; 4], &[items.len() as u8, 0], &body].concat()
+}
+
+/// A listpack with these items, which are encoded already, but for the length behind them.
+fn listpack(items: &[&[u8]]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for item in items {
+        body.extend_from_slice(item);
+        body.push(item.len() as u8);
+    }
+    body.push(0xFF);
+    let length = u32::try_from(6 + body.len()).unwrap().to_le_bytes();
+    [&length[..], &[items.len() as u8, 0], &body].concat()
+}
+
+#[test]
+fn encodings_of_older_versions_are_read() {
+    let numbers: [&[u8]; 7] = [
+        &[0xF1],
+        &[0xFD],
+        &[0xFE, 0x80],
+        &[0xC0, 0x18, 0xFC],
+        &[0xF0, 0, 0, 0x80],
+        &[0xD0, 0, 0, 0, 0x80],
+        &[0xE0, 0, 0, 0, 0, 0, 0, 0, 0x80],
+    ];
+    let expected = [
+        "0",
+        "12",
+        "-128",
+        "-1000",
+        "-8388608",
+        "-2147483648",
+        "-9223372036854775808",
+    ];
+    let texts = ziplist(&[b"\x02hi", b"\x40\x01x", &[0x80, 0, 0, 0, 1, b'y']]);
+    for (version, bytes, value) in [
+        (6, packed(10, &ziplist(&numbers)), list(&expected)),
+        (6, packed(10, &texts), list(&["hi", "x", "y"])),
+        (
+            6,
+            packed(13, &ziplist(&[b"\x01f", &[0xF2]])),
+            hash(&[("f", "1", None)]),
+        ),
+        (
+            6,
+            packed(12, &ziplist(&[b"\x01m", b"\x042.25"])),
+            sorted_set(&[("m", 2.25)]),
+        ),
+        (
+            2,
+            packed(9, b"\x01\x01f\x02\x01vw-\xff"),
+            hash(&[("f", "vw", None)]),
+        ),
+        (
+            7,
+            [&[14, 1][..], &packed(0, &ziplist(&[b"\x01a"]))[1..]].concat(),
+            list(&["a"]),
+        ),
+        (
+            6,
+            b"\x03\x03\x01a\x041.5e\x01b\xfe\x01c\xff".to_vec(),
+            RdbValue::List(Vec::new()),
+        ),
+        (
+            6,
+            b"\x03\x03\x01a\x031.5\x01b\xfe\x01c\xff".to_vec(),
+            sorted_set(&[("a", 1.5), ("b", f64::INFINITY), ("c", f64::NEG_INFINITY)]),
+        ),
+    ] {
+        let read = restore(&payload(version, &bytes), LIMIT);
+        if value.is_empty() {
+            assert!(matches!(read, Err(RdbError::Malformed { .. })), "{read:?}");
+        } else {
+            assert_eq!(read.unwrap(), value);
+        }
+    }
+}
+
+#[test]
+fn fields_that_expire_are_read_in_every_form() {
+    let time = 1_900_000_000_000_u64;
+    let far = [&[0x81][..], &time.to_be_bytes()].concat();
+    let least = time.to_le_bytes();
+    let value = hash(&[("f", "v", Some(time)), ("g", "w", None)]);
+    let number = [&[0xF4][..], &least].concat();
+    let triples = listpack(&[b"\x81f", b"\x81v", &number, b"\x81g", b"\x81w", &[0]]);
+    for (version, bytes) in [
+        (
+            12,
+            [&[24][..], &least, b"\x02\x01\x01f\x01v\0\x01g\x01w"].concat(),
+        ),
+        (12, [&[22, 2][..], &far, b"\x01f\x01v\0\x01g\x01w"].concat()),
+        (12, packed(23, &triples)),
+        (12, [&[25][..], &least, &packed(0, &triples)[1..]].concat()),
+        (
+            80,
+            [
+                &b"\x16\x02\x01f\x01v"[..],
+                &least,
+                b"\x01g\x01w",
+                &[0xFF; 8],
+            ]
+            .concat(),
+        ),
+    ] {
+        assert_eq!(restore(&payload(version, &bytes), LIMIT).unwrap(), value);
+    }
+    assert_eq!(value.version(), 12);
+    assert_eq!(restore(&dump(&value).unwrap(), LIMIT).unwrap(), value);
+}
+
+#[test]
+fn integers_of_listpacks_are_read() {
+    let items: [&[u8]; 8] = [
+        &[0x7F],
+        &[0xCF, 0xFF],
+        &[0xD0, 0],
+        &[0xF1, 0, 0x80],
+        &[0xF2, 0, 0, 0x80],
+        &[0xF3, 0, 0, 0, 0x80],
+        &[0xE0, 1, b'x'],
+        &[0xF0, 1, 0, 0, 0, b'y'],
+    ];
+    let expected = [
+        "127",
+        "4095",
+        "-4096",
+        "-32768",
+        "-8388608",
+        "-2147483648",
+        "x",
+        "y",
+    ];
+    let read = restore(&payload(11, &packed(20, &listpack(&items))), LIMIT);
+    assert_eq!(read.unwrap(), set(&expected));
+}
+
+#[test]
+fn an_error_says_where_and_what_was_expected() {
+    let text = |e: RdbError| e.to_string();
+    let file = fixture!("all.rdb");
+    assert_eq!(
+        text(all_of(&file[..9]).unwrap_err()),
+        "the input ends at byte 9, where a key, or the end of the file was expected; it was cut off"
+    );
+    assert_eq!(
+        text(all_of(b"GARBAGE or another format").unwrap_err()),
+        "at byte 0: the header of an RDB file (REDIS and four digits) was expected; the input is \
+         damaged, or not of this format"
+    );
+    assert_eq!(
+        text(all_of(b"REDIS0009\x1c\x01k").unwrap_err()),
+        "key \"k\": at byte 11: the type 28 of values is not known here"
+    );
+    assert_eq!(
+        text(all_of(b"REDIS0099\xff").unwrap_err()),
+        "at byte 8: version 99 of RDB (newer than this) is not known here"
+    );
+    let mut file = file.to_vec();
+    // A byte of `hello`: only the checksum tells.
+    let at = file.windows(5).position(|it| it == b"hello").unwrap();
+    file[at] = b'j';
+    assert!(matches!(all_of(&file), Err(RdbError::Checksum { .. })));
+}
+
+#[test]
+fn a_value_that_unfolds_beyond_its_limit_is_refused() {
+    // 24 bytes that LZF makes 264 of.
+    let refused = restore(fixture!("compressed.dump"), 100);
+    assert!(
+        matches!(refused, Err(RdbError::TooLarge { limit: 100, .. })),
+        "{refused:?}"
+    );
+    // A count of 2^63 elements, and a string of as many bytes.
+    for value in [
+        &b"\x02\x81\x80\0\0\0\0\0\0\0\x01a"[..],
+        b"\x00\x81\x80\0\0\0\0\0\0\0a",
+    ] {
+        restore(&payload(6, value), LIMIT).unwrap_err();
+    }
+}
+
+#[test]
+fn what_follows_a_file_is_left_to_its_reader() {
+    let both = [fixture!("all.rdb"), b"and more"].concat();
+    let mut reader = RdbReader::new(&both[..]).unwrap();
+    assert!(reader.by_ref().all(|key| key.is_ok()));
+    assert_eq!(reader.into_inner(), b"and more");
+}
+
+#[test]
+fn a_value_that_needs_a_newer_version_is_refused_whole() {
+    let mut file = Vec::new();
+    let mut writer = RdbWriter::new(&mut file, 9).unwrap();
+    let refused = writer.key(0, b"k", None, &hash(&[("f", "v", Some(1))]));
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "key \"k\": its value needs RDB version 12, and the file has version 9"
+    );
+    writer.key(0, b"l", None, &string("v")).unwrap();
+    writer.finish().unwrap();
+    assert_eq!(all_of(&file).unwrap().len(), 1);
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        4 => prop::collection::vec(any::<u8>(), 0..20),
+        1 => prop::collection::vec(any::<u8>(), 60..70),
+        1 => Just(vec![7; 20_000]),
+    ]
+}
+
+fn value() -> impl Strategy<Value = RdbValue> {
+    let some = || prop::collection::vec(bytes(), 1..8);
+    let field =
+        (bytes(), bytes(), any::<Option<u64>>()).prop_map(|(field, value, deadline)| HashField {
+            field,
+            value,
+            deadline,
+        });
+    let member = (bytes(), prop::num::f64::NORMAL | prop::num::f64::INFINITE)
+        .prop_map(|(member, score)| ScoredMember { member, score });
+    prop_oneof![
+        bytes().prop_map(RdbValue::String),
+        some().prop_map(RdbValue::List),
+        some().prop_map(RdbValue::Set),
+        prop::collection::vec(field, 1..8).prop_map(RdbValue::Hash),
+        prop::collection::vec(member, 1..8).prop_map(RdbValue::SortedSet),
+    ]
+}
+
+/// Deadlines travel as a signed number, and one behind its end is the last.
+fn is_exact(value: &RdbValue) -> bool {
+    let exact = |it: &HashField| it.deadline.is_none_or(|time| time < 1 << 62);
+    !matches!(value, RdbValue::Hash(all) if !all.iter().all(exact))
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        keys in prop::collection::vec((0..3_u64, bytes(), any::<Option<u32>>(), value()), 0..6)
+    ) {
+        let mut file = Vec::new();
+        let mut writer = RdbWriter::new(&mut file, 12).unwrap();
+        for (database, key, deadline, value) in &keys {
+            writer.key(*database, key, deadline.map(u64::from), value).unwrap();
+        }
+        writer.finish().unwrap();
+        let found = all_of(&file).unwrap();
+        prop_assert_eq!(found.len(), keys.len());
+        for (found, (database, key, deadline, value)) in found.iter().zip(&keys) {
+            prop_assert_eq!((found.database, &found.key), (*database, key));
+            prop_assert_eq!(found.deadline, deadline.map(u64::from));
+            prop_assert!(!is_exact(value) || found.value == *value);
+        }
+    }
+
+    #[test]
+    fn damaged_files_are_refused(at in any::<prop::sample::Index>(), bit in 0..8_u32) {
+        let mut file = fixture!("all.rdb").to_vec();
+        let at = at.index(file.len());
+        file[at] ^= 1 << bit;
+        prop_assert!(all_of(&file).is_err());
+        prop_assert!(all_of(&file[..at]).is_err());
+    }
+
+    #[test]
+    fn any_payload_is_a_value_or_an_error(kind in 0..30_u8, bytes in bytes()) {
+        let value = [&[kind][..], &bytes].concat();
+        if let Ok(value) = restore(&payload(12, &value), LIMIT) {
+            prop_assert!(value.weight() <= LIMIT);
+        }
+    }
+}
