@@ -63,3 +63,6 @@ pub const LEVELS: (u16, u16) = (16, 17);
 
 /// From this level on, values may be sorted sets and lists.
 pub const SORTED: u16 = 17;
+
+/// From this level on, values are dumped and restored in Redis's format.
+pub const DUMPS: u16 = 16;

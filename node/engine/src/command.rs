@@ -54,6 +54,7 @@ mod call;
 mod collections;
 mod conditional;
 mod description;
+mod dump;
 mod error;
 #[doc(hidden)]
 pub mod fenced;

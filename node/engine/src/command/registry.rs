@@ -4,8 +4,8 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, fenced, hashes, increase, keys, ranges, sets, several, strings,
-    sync, transfer,
+    bitfields, cached, conditional, dump, fenced, hashes, increase, keys, ranges, sets, several,
+    strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -14,6 +14,7 @@ use crate::value::kind::Kind;
 pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     bitfields::ROWS,
     conditional::ROWS,
+    dump::ROWS,
     increase::ROWS,
     hashes::ROWS,
     keys::ROWS,
@@ -37,7 +38,12 @@ static PROCEDURES: &[&[&Procedure]] = &[
 ];
 
 /// The operations on several keys that commands call.
-static JOINTS: &[&[&Joint]] = &[several::JOINTS, transfer::JOINTS, sets::JOINTS];
+static JOINTS: &[&[&Joint]] = &[
+    several::JOINTS,
+    transfer::JOINTS,
+    sets::JOINTS,
+    dump::JOINTS,
+];
 
 /// The commands on data.
 pub static COMMANDS: CommandTable<ParseFn> = CommandTable::of(&SORTED);

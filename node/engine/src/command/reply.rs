@@ -49,6 +49,8 @@ pub enum Shape {
     Renamed,
     /// `Nil` is an error: both keys are the same (COPY).
     Copied,
+    /// `Nil` is an error: there is a key of this name (RESTORE).
+    Restored,
     /// As it is. What is too large is all of the command (MSETNX).
     Together,
     /// Milliseconds become seconds, rounded (TTL, EXPIRETIME).
@@ -103,6 +105,10 @@ impl Words {
     };
 }
 
+/// What is asked for is larger than an answer may be.
+pub(super) const TOO_LARGE_ANSWER: &str = "ERR the value is too large for one answer \
+    (--value-max): read it in parts, with the SCAN command of its type";
+
 /// Redis's text if a sum of decimal numbers is none.
 pub(super) const NOT_FINITE: &str = "ERR increment would produce NaN or Infinity";
 
@@ -130,6 +136,9 @@ impl Shape {
             }
             (Outcome::Nil, Self::Renamed) => CommandReply::error("ERR no such key"),
             (Outcome::Nil, Self::Copied) => CommandReply::error(SAME_OBJECT),
+            (Outcome::Nil, Self::Restored) => {
+                CommandReply::error("BUSYKEY Target key name already exists.")
+            }
             (Outcome::Nil, Self::Type) => CommandReply::Status("none"),
             (Outcome::Int(number), Self::Type) => {
                 let kind = Kind::of_encoding(number).map_or(Kind::String, |(kind, _)| kind);
@@ -185,8 +194,13 @@ impl Shape {
                 ..plain
             },
             Self::Fields(_) | Self::Pairs | Self::List => Words {
-                too_large: "ERR the value is too large for one answer (--value-max): read it in \
-                            parts, with the SCAN command of its type",
+                too_large: TOO_LARGE_ANSWER,
+                ..plain
+            },
+            Self::Restored => Words {
+                too_large: "ERR the value is larger than one value may be (--value-max), or than \
+                            one command may write: nothing was written; write it in parts, with \
+                            the commands of its type",
                 ..plain
             },
             Self::Together => Words {

@@ -36,8 +36,8 @@ const ABSENT: &[(&str, &[&str])] = &[
         "bgrewriteaof", "bgsave", "save",
     ]),
     ("nothing is written to disk; WAIT tells how many nodes have a write", &["waitaof"]),
-    ("values are not dumped here; read them with SCAN, and GET, HGETALL or SSCAN", &[
-        "dump", "migrate", "restore", "restore-asking",
+    ("DUMP and RESTORE move a value; `doyen import` and `doyen export` move them all", &[
+        "migrate", "restore-asking",
     ]),
     ("read the elements, and sort them in the client", &["sort", "sort_ro"]),
     ("read the values with MGET, and combine them in the client", &["bitop", "lcs"]),

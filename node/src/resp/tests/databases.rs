@@ -74,7 +74,7 @@ async fn each_database_has_keys_of_its_own() {
             ("XLEN s", "there are no streams here"),
             ("SAVE", "nothing is written to disk"),
             ("sort s", "sort them in the client"),
-            ("DUMP key", "read them with SCAN"),
+            ("MIGRATE h 1 key 0 9", "DUMP and RESTORE move a value"),
             ("FCALL f 0", "EVAL and EVALSHA run Lua scripts"),
             ("JSON.SET key $ 1", "there are no modules here"),
             ("REPLICAOF NO ONE", "fail over by themselves"),
