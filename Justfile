@@ -193,6 +193,12 @@ compare-acl:
     cargo build --release -p doyen-cli
     tests/scripts/compare-acl.py target/release/doyen
 
+# It needs redis-server 7.
+# brings data from redis-server by file, as a replica under load and by SCAN, and takes it back
+migrate:
+    cargo build -p doyen-cli
+    tests/scripts/migrate.py target/debug/doyen
+
 # It needs `rustup target add x86_64-unknown-linux-musl` and musl-tools.
 # the program of releases, without any library of the machine: target/x86_64-unknown-linux-musl/dist
 static:

@@ -17,6 +17,7 @@ mod chaos;
 mod demo;
 mod describe;
 mod dev;
+mod migrate;
 mod run;
 mod screen;
 mod secret;
@@ -63,6 +64,10 @@ enum CliCommand {
     Bench(Box<bench::Bench>),
     /// Compare ways of placing keys on nodes that come and go; no cluster is needed
     Simulate(Box<simulate::Simulate>),
+    /// Bring data from an RDB file, or from a running Redis or Valkey
+    Import(Box<migrate::Import>),
+    /// Write all keys to an RDB file, for Redis and Valkey
+    Export(Box<migrate::Export>),
     #[command(flatten)]
     Admin(admin::AdminCommand),
     /// Print the alert rules for Prometheus, which docs/operations.md explains
@@ -131,6 +136,8 @@ pub fn main() -> ExitCode {
         CliCommand::Chaos(chaos) => chaos.main(),
         CliCommand::Bench(bench) => bench.main(),
         CliCommand::Simulate(simulate) => simulate.main(),
+        CliCommand::Import(import) => import.main(),
+        CliCommand::Export(export) => export.main(),
         CliCommand::Admin(admin) => block_on(admin.main()),
         CliCommand::Alerts => {
             say(format_args!("{}", doyen::ALERT_RULES));

@@ -26,7 +26,6 @@ mod marks {
 
 /// A key of a file.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct RdbKey {
     /// Its database.
     pub database: u64,

@@ -95,7 +95,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// So many bytes, which are what the text says.
+    /// The next `N` bytes, which are what the text says.
     pub(crate) fn array<const N: usize>(
         &mut self,
         expected: &'static str,
@@ -119,7 +119,7 @@ impl<R: Read> Input<R> {
         Ok(self.array::<1>(expected)?[0])
     }
 
-    /// So many bytes; memory grows as they come.
+    /// The next `length` bytes; memory grows as they come.
     fn bytes(&mut self, length: u64, expected: &'static str) -> Result<Vec<u8>, RdbError> {
         let wanted = usize::try_from(length).unwrap_or(usize::MAX);
         if wanted > self.left {

@@ -165,7 +165,7 @@ fn fields<R: Read>(input: &mut Input<R>, form: FieldForm) -> Result<Vec<HashFiel
     Ok(all)
 }
 
-/// The items of a packed collection, each of which is counted.
+/// The items of a packed collection. Each is counted.
 fn packed<R: Read>(input: &mut Input<R>, form: PackedForm) -> Result<Vec<Vec<u8>>, RdbError> {
     let mut all = Vec::new();
     packed_into(input, form, &mut all)?;

@@ -1,0 +1,260 @@
+//! `doyen import` and `doyen export`: data comes from Redis and goes back, in Redis's own formats.
+//!
+//! ```text
+//!   file (RdbReader) ───────┐
+//!   replica: PSYNC, a file ─┼─> each key as commands (restoring) ─> writers ─> nodes, by RESP
+//!     and then commands ────│──────────────────────────────────────────────> one connection
+//!   scan: SCAN and DUMP ────┘
+//! ```
+//! To write a key again does no harm, so what may not have happened is done again.
+
+mod export;
+mod link;
+mod progress;
+mod replica;
+mod restoring;
+mod scan;
+mod verify;
+mod writers;
+
+pub(super) use export::Export;
+
+use super::{CommandFailed, say};
+use doyen::config;
+use doyen_placement::words::{KEYS, counted};
+use doyen_rdb::{RdbKey, RdbReader};
+use link::Server;
+use progress::Progress;
+use restoring::Restoring;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use verify::Verifier;
+use writers::{Tally, Writers};
+
+/// Brings data from a file of Redis, or from a running Redis or Valkey.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys that exist are replaced; all others stay. What has expired is left out, and deadlines are kept.
+A source is an RDB file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is \
+read as by a replica (PSYNC): first all keys, then each write until Ctrl-C, or until \
+--until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
+Values of types that are not here are left out and counted.
+
+Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is wrong.")]
+pub(super) struct Import {
+    /// An RDB file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
+    #[arg(value_name = "FILE|URL")]
+    source: String,
+    /// Addresses of RESP ports of one or more nodes
+    #[arg(
+        long,
+        value_name = "HOST:PORT,...",
+        value_delimiter = ',',
+        required = true
+    )]
+    to: Vec<String>,
+    /// File with the password for --to, if there is one
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// User for --to; without it, the password is that of `default`
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// File with the password of the source; one in a URL is seen by others on this machine
+    #[arg(long, value_name = "FILE")]
+    source_password_file: Option<PathBuf>,
+    /// Connections that write
+    #[arg(long, value_name = "COUNT", default_value_t = 8,
+        value_parser = clap::value_parser!(u16).range(1..=256))]
+    connections: u16,
+    /// Pass over this many keys of a file: an import that failed says where to continue
+    #[arg(long, value_name = "KEYS", default_value_t = 0)]
+    from_key: u64,
+    /// Read a running source with SCAN and DUMP, as if it refused PSYNC
+    #[arg(long)]
+    scan: bool,
+    /// End once all writes that the source had at some moment after its keys are here
+    #[arg(long, conflicts_with = "scan")]
+    until_caught_up: bool,
+    /// Then read each key of the source again, and compare it
+    #[arg(long)]
+    verify: bool,
+}
+
+impl Import {
+    pub(super) fn main(self) -> Result<ExitCode, CommandFailed> {
+        let password = self.password_file.as_deref().map(password).transpose()?;
+        let targets = self.to.iter().map(|to| {
+            let server = Server::of(to)?;
+            Ok(server.with_login(self.user.clone(), password.clone()))
+        });
+        let targets = targets.collect::<Result<Vec<_>, CommandFailed>>()?;
+        match self.source.strip_prefix("redis://") {
+            Some(_) => self.from_server(&targets),
+            None if self.source.contains("://") => Err(CommandFailed::usage(format!(
+                "{}: only redis:// is known; for a source with TLS, start a tunnel, such as \
+                 stunnel",
+                self.source
+            ))),
+            None => self.from_file(&targets),
+        }
+    }
+
+    fn from_file(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
+        let path = Path::new(&self.source);
+        let (mut file, size) = open(path)?;
+        let writers = Writers::start(targets, self.connections)?;
+        let mut progress = Progress::new("keys were read", Some(size));
+        let read = self.keys_of(path, &mut file, |restoring, offset, number| {
+            progress.show(number, offset);
+            writers.put(restoring)
+        });
+        progress.end();
+        let (tally, written) = writers.finish(self.from_key);
+        let next = tally.next();
+        if let Err(failed) = read.and(written) {
+            tally.print();
+            return Err(CommandFailed::new(format!(
+                "{}; {next} keys before it are done: continue with --from-key {next}",
+                failed.message
+            )));
+        }
+        if file.functions() > 0 {
+            tally.note(format_args!(
+                "{} of functions were left out: there are no functions here",
+                counted(file.functions(), ("library", "libraries"))
+            ));
+        }
+        tally.print();
+        let mut verified = true;
+        if self.verify {
+            let (mut file, _) = open(path)?;
+            let mut verifier = Verifier::new(&targets[0])?;
+            self.keys_of(path, &mut file, |restoring, _, _| {
+                verifier.check(restoring.of)
+            })?;
+            verified = verifier.finish()?;
+        }
+        Ok(status(tally.is_whole() && verified))
+    }
+
+    /// Hands each key of the file out that is to be written, with the bytes and keys before its
+    /// end.
+    fn keys_of(
+        &self,
+        path: &Path,
+        file: &mut RdbReader<BufReader<File>>,
+        mut take: impl FnMut(Restoring, u64, u64) -> Result<(), CommandFailed>,
+    ) -> Result<(), CommandFailed> {
+        let mut number = 0;
+        while let Some(found) = file.next() {
+            let found = found.map_err(|e| damaged(path, &e))?;
+            number += 1;
+            if number > self.from_key {
+                take(Restoring::new(found), file.offset(), number)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn from_server(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
+        if self.from_key > 0 {
+            return Err(CommandFailed::usage("--from-key is for files"));
+        }
+        let mut source = Server::of_url(&self.source)?;
+        if let Some(file) = &self.source_password_file {
+            source = source.with_password(password(file)?);
+        }
+        let replica = if self.scan {
+            None
+        } else {
+            replica::begin(&source)?
+        };
+        let (tally, written) = match replica {
+            Some(replica) => {
+                let until = (self.until_caught_up, self.connections);
+                replica::follow(replica, &source, targets, until)?
+            }
+            None => {
+                let writers = Writers::start(targets, self.connections)?;
+                let mut progress = Progress::new("keys were read", None);
+                let read = scan::each(&source, |found, number| {
+                    progress.show(number, 0);
+                    writers.put(Restoring::new(found))
+                });
+                progress.end();
+                let (tally, written) = writers.finish(0);
+                (tally, read.and(written))
+            }
+        };
+        tally.print();
+        written?;
+        let mut verified = true;
+        if self.verify {
+            let mut verifier = Verifier::new(&targets[0])?;
+            scan::each(&source, |found, _| verifier.check(found))?;
+            verified = verifier.finish()?;
+        }
+        Ok(status(tally.is_whole() && verified))
+    }
+}
+
+fn status(is_whole: bool) -> ExitCode {
+    ExitCode::from(u8::from(!is_whole))
+}
+
+fn open(path: &Path) -> Result<(RdbReader<BufReader<File>>, u64), CommandFailed> {
+    let file = File::open(path).map_err(|e| unread(path, &e))?;
+    let size = file.metadata().map_err(|e| unread(path, &e))?.len();
+    let reader = RdbReader::new(BufReader::with_capacity(1 << 20, file));
+    Ok((reader.map_err(|e| damaged(path, &e))?, size))
+}
+
+fn unread(path: &Path, e: &std::io::Error) -> CommandFailed {
+    CommandFailed::usage(format!("cannot read {}: {e}", path.display()))
+}
+
+fn damaged(path: &Path, e: &doyen_rdb::RdbError) -> CommandFailed {
+    CommandFailed::new(format!("{}: {e}", path.display()))
+}
+
+/// The password in a file.
+fn password(path: &Path) -> Result<String, CommandFailed> {
+    Ok(config::read_line(path, "--password-file")?)
+}
+
+impl Tally {
+    /// What was done, in a few lines.
+    fn print(&self) {
+        let written = counted(self.keys, KEYS);
+        say(format_args!(
+            "{written} were written in {:.1?}\n",
+            self.took()
+        ));
+        if self.expired > 0 {
+            let expired = counted(self.expired, KEYS);
+            say(format_args!("{expired} had expired and were left out\n"));
+        }
+        if self.commands > 0 {
+            let commands = counted(self.commands, ("command", "commands"));
+            say(format_args!(
+                "{commands} of the source were executed after its keys\n"
+            ));
+        }
+        for ((what, why), refused) in &self.refused {
+            let count = refused.count;
+            let first = refused.first.escape_ascii();
+            say(format_args!(
+                "NOT WRITTEN: {count} of {what}, the first of them \"{first}\": {why}\n"
+            ));
+        }
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        say(format_args!("{what}\n"));
+    }
+}
+
+/// A key with its value, as found somewhere.
+type Found = RdbKey;

@@ -1,0 +1,98 @@
+//! `doyen export`: all keys as an RDB file, which Redis and Valkey load at their start.
+
+use super::link::Server;
+use super::progress::Progress;
+use super::{password, scan};
+use crate::{CommandFailed, say};
+use doyen_placement::words::{KEYS, counted};
+use doyen_rdb::{RdbError, RdbWriter};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Writes all keys to a file of Redis.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Keys that are written meanwhile are in the file as they were before or after that: stop the writers \
+for a picture of one moment. The file gets its name once it is whole.
+
+Status: 0 success; 1 failure; 2 a flag is wrong.")]
+pub(crate) struct Export {
+    /// The RDB file, which must not exist yet
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Address of the RESP port of a node
+    #[arg(long, value_name = "HOST:PORT")]
+    from: String,
+    /// File with the password, if there is one
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// User; without it, the password is that of `default`
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// Version of the file: 9 for Redis 5 and newer and for Valkey; 12 for Redis 7.4 and newer,
+    /// which hashes with fields that expire need
+    #[arg(long, value_name = "NUMBER", default_value_t = 9,
+        value_parser = clap::value_parser!(u16).range(9..=12))]
+    rdb_version: u16,
+}
+
+impl Export {
+    pub(crate) fn main(self) -> Result<ExitCode, CommandFailed> {
+        let password = self.password_file.as_deref().map(password).transpose()?;
+        let server = Server::of(&self.from)?.with_login(self.user.clone(), password);
+        if self.file.exists() {
+            let file = self.file.display();
+            return Err(CommandFailed::usage(format!(
+                "{file} exists: give another name, or remove it"
+            )));
+        }
+        let mut name = self.file.clone().into_os_string();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        let done = self.write(&server, &part);
+        if done.is_err() {
+            // It is of no use. If it cannot be removed, its name says what it is.
+            let _ = std::fs::remove_file(&part);
+        }
+        let keys = done?;
+        std::fs::rename(&part, &self.file).map_err(|e| unwritten(&self.file, &e))?;
+        let (keys, file) = (counted(keys, KEYS), self.file.display());
+        say(format_args!("{keys} are in {file}\n"));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn write(&self, server: &Server, part: &Path) -> Result<u64, CommandFailed> {
+        let file = File::create(part).map_err(|e| unwritten(part, &e))?;
+        let failed = |e: RdbError| match e {
+            RdbError::Io(e) => unwritten(part, &e),
+            RdbError::OfKey { source, .. } if matches!(*source, RdbError::Version { .. }) => {
+                CommandFailed::new(format!(
+                    "some hash has fields that expire: give --rdb-version 12 (Redis 7.4 and \
+                     newer): {source}"
+                ))
+            }
+            other => CommandFailed::new(other.to_string()),
+        };
+        let mut writer = RdbWriter::new(BufWriter::new(file), self.rdb_version).map_err(failed)?;
+        let (mut progress, mut keys) = (Progress::new("keys were written", None), 0);
+        scan::each(server, |found, number| {
+            keys = number;
+            progress.show(number, 0);
+            let (database, key, deadline) = (found.database, &found.key, found.deadline);
+            writer
+                .key(database, key, deadline, &found.value)
+                .map_err(failed)
+        })?;
+        progress.end();
+        let file = writer.finish().map_err(failed)?;
+        let file = file.into_inner().map_err(|e| unwritten(part, e.error()))?;
+        file.sync_all().map_err(|e| unwritten(part, &e))?;
+        Ok(keys)
+    }
+}
+
+fn unwritten(path: &Path, e: &std::io::Error) -> CommandFailed {
+    CommandFailed::new(format!("cannot write {}: {e}", path.display()))
+}

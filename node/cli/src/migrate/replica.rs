@@ -1,0 +1,428 @@
+//! Reads a running Redis or Valkey as a replica does: a file with all keys, and then each write.
+//!
+//! ```text
+//!   AUTH, PING, REPLCONF, PSYNC ? -1 ─> +FULLRESYNC id offset
+//!     $length, or $EOF:mark           ─> the file (and the mark)
+//!     commands                        ─> executed in their order
+//!   meanwhile, once a second: a line end, and then REPLCONF ACK offset
+//! ```
+//! Writes that the source propagates go over one connection, each once. Commands of a batch have no
+//! word in common, so one that a node does not take yet is tried again before any later one of its
+//! key.
+
+use super::link::{Link, Server, Words, words};
+use super::progress::Progress;
+use super::restoring::Restoring;
+use super::writers::{Tally, Writers};
+use crate::stay::Interrupts;
+use crate::{CommandFailed, complain, runtime};
+use doyen::resp::client::{Reply, nothing_happened};
+use doyen_rdb::RdbReader;
+use std::collections::HashSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A source that is silent for so long is gone: it says something every ten seconds.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+const ACK_EVERY: Duration = Duration::from_secs(1);
+/// No acknowledgement is sent before the file is read.
+const NO_OFFSET: u64 = u64::MAX;
+/// The longest line, and the limits of a command.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+const WORDS_MAX: u64 = 1 << 20;
+const WORD_BYTES_MAX: u64 = 512 << 20;
+/// Commands that are executed at once.
+const BATCH: usize = 256;
+/// How long a write that nodes do not take at the moment is tried.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+const RETRY_EVERY: Duration = Duration::from_millis(100);
+
+/// A source that takes us for a replica.
+pub(super) struct Replica {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+    offset: u64,
+}
+
+/// Asks the source for its keys and writes. `None`: it refuses.
+pub(super) fn begin(source: &Server) -> Result<Option<Replica>, CommandFailed> {
+    let stream = source.dial()?;
+    let failed = |e: std::io::Error| source.failed(e);
+    stream.set_read_timeout(Some(SILENCE_MAX)).map_err(failed)?;
+    let mut reader = BufReader::new(stream.try_clone().map_err(failed)?);
+    let mut ask = |command: &[&str]| {
+        (&stream).write_all(&encoded(command)).map_err(failed)?;
+        line(&mut reader).map_err(failed)
+    };
+    for command in source.login().into_iter().chain([vec!["PING"]]) {
+        let said = ask(&command)?;
+        if let Some(why) = said.strip_prefix('-') {
+            return Err(source.failed(why));
+        }
+    }
+    // Sources that do not know them say so, and go on.
+    ask(&["REPLCONF", "listening-port", "0"])?;
+    ask(&["REPLCONF", "capa", "eof", "capa", "psync2"])?;
+    let said = ask(&["PSYNC", "?", "-1"])?;
+    let mut parts = said.split(' ');
+    if parts.next() != Some("+FULLRESYNC") {
+        let why = said.trim_start_matches('-');
+        complain(format_args!(
+            "the source refuses to be read as by a replica ({why}): its keys are read with SCAN, \
+             and what is written meanwhile may be missing"
+        ));
+        return Ok(None);
+    }
+    let offset = parts.nth(1).and_then(|offset| offset.parse().ok());
+    let offset = offset.ok_or_else(|| source.failed(format!("`{said}` has no offset")))?;
+    Ok(Some(Replica {
+        stream,
+        reader,
+        offset,
+    }))
+}
+
+fn encoded(command: &[&str]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", command.len());
+    for word in command {
+        out += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    out.into_bytes()
+}
+
+/// The next line that is not empty.
+fn line(reader: &mut impl BufRead) -> std::io::Result<String> {
+    loop {
+        let mut line = Vec::new();
+        reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.last() != Some(&b'\n') {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if !line.is_empty() {
+            return Ok(line);
+        }
+    }
+}
+
+/// How the source says where the file ends.
+enum FileEnd {
+    Length(u64),
+    Mark(String),
+}
+
+/// Writes all keys of the source, and then each write of it, until an interrupt or until it has
+/// caught up.
+pub(super) fn follow(
+    mut replica: Replica,
+    source: &Server,
+    targets: &[Server],
+    (until_caught_up, connections): (bool, u16),
+) -> Result<(Tally, Result<(), CommandFailed>), CommandFailed> {
+    let failed = |e: std::io::Error| source.failed(e);
+    let acks = Acks::start(replica.stream.try_clone().map_err(failed)?);
+    let writers = Writers::start(targets, connections)?;
+    let read = keys(&mut replica.reader, source, &writers);
+    let (mut tally, written) = writers.finish(0);
+    if let Err(e) = read.and(written) {
+        return Ok((tally, Err(e)));
+    }
+    acks.offset.store(replica.offset, Ordering::Relaxed);
+    let target = if until_caught_up {
+        Some(offset_of(source)?)
+    } else {
+        complain(format_args!(
+            "all keys are written; each write of the source follows, until Ctrl-C"
+        ));
+        None
+    };
+    let interrupted = on_interrupt(replica.stream.try_clone().map_err(failed)?)?;
+    let mut stream = CommandStream {
+        reader: replica.reader,
+        offset: replica.offset,
+        database: 0,
+    };
+    let mut link = Link::connect(&targets[0])?;
+    let mut progress = Progress::new("commands were executed", None);
+    loop {
+        if target.is_some_and(|target| stream.offset >= target) {
+            progress.end();
+            return Ok((tally, Ok(())));
+        }
+        let batch = stream.batch();
+        let (database, batch) = match batch {
+            Ok(batch) => batch,
+            Err(_) if interrupted.load(Ordering::Relaxed) => {
+                progress.end();
+                return Ok((tally, Ok(())));
+            }
+            Err(e) => return Ok((tally, Err(source.failed(format!("its writes ended: {e}"))))),
+        };
+        let is_wanted = source.database.is_none_or(|only| only == database);
+        if is_wanted && let Err(e) = execute(&mut link, database, batch, &mut tally) {
+            return Ok((tally, Err(e)));
+        }
+        acks.offset.store(stream.offset, Ordering::Relaxed);
+        progress.show(tally.commands, 0);
+    }
+}
+
+/// Reads the file, and hands its keys to the writers.
+fn keys(
+    reader: &mut BufReader<TcpStream>,
+    source: &Server,
+    writers: &Writers,
+) -> Result<(), CommandFailed> {
+    let failed = |e: std::io::Error| source.failed(e);
+    let head = line(reader).map_err(failed)?;
+    let end = match head.strip_prefix('$') {
+        Some(head) => match head.strip_prefix("EOF:") {
+            Some(mark) => Some(FileEnd::Mark(mark.to_owned())),
+            None => head.parse().ok().map(FileEnd::Length),
+        },
+        None => None,
+    };
+    let end = end.ok_or_else(|| source.failed(format!("a file was expected, and not `{head}`")))?;
+    let size = match &end {
+        FileEnd::Length(length) => Some(*length),
+        FileEnd::Mark(_) => None,
+    };
+    let mut progress = Progress::new("keys were read", size);
+    let mut file = RdbReader::new(&mut *reader).map_err(|e| source.failed(e))?;
+    let mut number = 0;
+    while let Some(found) = file.next() {
+        let found = found.map_err(|e| source.failed(e))?;
+        number += 1;
+        progress.show(number, file.offset());
+        if source.database.is_none_or(|only| only == found.database) {
+            writers.put(Restoring::new(found))?;
+        }
+    }
+    progress.end();
+    match end {
+        FileEnd::Length(length) if length != file.offset() => {
+            let read = file.offset();
+            Err(source.failed(format!(
+                "its file has {length} bytes, and ends after {read}"
+            )))
+        }
+        FileEnd::Length(_) => Ok(()),
+        FileEnd::Mark(mark) => {
+            let mut found = vec![0; mark.len()];
+            file.into_inner().read_exact(&mut found).map_err(failed)?;
+            if found == mark.as_bytes() {
+                Ok(())
+            } else {
+                Err(source.failed("its file does not end with its mark"))
+            }
+        }
+    }
+}
+
+/// Says to the source once a second that we are there. It ends with the connection.
+struct Acks {
+    offset: Arc<AtomicU64>,
+}
+
+impl Acks {
+    fn start(mut stream: TcpStream) -> Self {
+        let offset = Arc::new(AtomicU64::new(NO_OFFSET));
+        let told = Arc::clone(&offset);
+        std::thread::spawn(move || {
+            loop {
+                let said = match told.load(Ordering::Relaxed) {
+                    NO_OFFSET => b"\n".to_vec(),
+                    offset => encoded(&["REPLCONF", "ACK", &offset.to_string()]),
+                };
+                if stream.write_all(&said).is_err() {
+                    break;
+                }
+                std::thread::sleep(ACK_EVERY);
+            }
+        });
+        Self { offset }
+    }
+}
+
+/// Ends the connection at an interrupt, so that what reads it goes on.
+fn on_interrupt(stream: TcpStream) -> Result<Arc<AtomicBool>, CommandFailed> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&interrupted);
+    let runtime = runtime()?;
+    let mut interrupts = runtime.block_on(async { Interrupts::new() })?;
+    std::thread::spawn(move || {
+        runtime.block_on(interrupts.next());
+        seen.store(true, Ordering::Relaxed);
+        // If the connection has ended already, its reader knows.
+        let _ = stream.shutdown(Shutdown::Both);
+    });
+    Ok(interrupted)
+}
+
+/// How many bytes of writes the source has sent or will send.
+fn offset_of(source: &Server) -> Result<u64, CommandFailed> {
+    let Reply::Bulk(text) = Link::connect(source)?.ask(words([b"INFO", b"replication"]))? else {
+        return Err(source.failed("INFO replication has no text"));
+    };
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let mut numbers = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("master_repl_offset:"));
+    let offset = numbers.next().and_then(|number| number.trim().parse().ok());
+    offset.ok_or_else(|| source.failed("INFO replication has no master_repl_offset"))
+}
+
+/// The writes of a source.
+struct CommandStream<R> {
+    reader: R,
+    /// How many bytes were read, counted as the source does.
+    offset: u64,
+    database: u64,
+}
+
+impl<R: Read> CommandStream<BufReader<R>> {
+    /// The next commands, all of them on one database, and the database. They have no word in
+    /// common but their names.
+    fn batch(&mut self) -> std::io::Result<(u64, Vec<Words>)> {
+        let (mut batch, mut seen) = (Vec::new(), HashSet::new());
+        let database = self.database;
+        loop {
+            let command = self.command()?;
+            let name = command[0].to_ascii_uppercase();
+            match &name[..] {
+                b"SELECT" => {
+                    let number = command
+                        .get(1)
+                        .and_then(|number| str::from_utf8(number).ok());
+                    let number = number.and_then(|number| number.parse().ok());
+                    self.database = number.ok_or(std::io::ErrorKind::InvalidData)?;
+                    if batch.is_empty() {
+                        return Ok((self.database, batch));
+                    }
+                    return Ok((database, batch));
+                }
+                // Each command of a transaction is executed for itself. Messages are no data.
+                b"PING" | b"REPLCONF" | b"MULTI" | b"EXEC" | b"PUBLISH" | b"SPUBLISH" => {}
+                _ => {
+                    let repeats = command[1..].iter().any(|word| !seen.insert(word.clone()));
+                    batch.push(command);
+                    if repeats {
+                        return Ok((database, batch));
+                    }
+                }
+            }
+            if self.reader.buffer().is_empty() || batch.len() >= BATCH {
+                return Ok((database, batch));
+            }
+        }
+    }
+}
+
+impl<R: BufRead> CommandStream<R> {
+    /// The next command: its words, at least one.
+    fn command(&mut self) -> std::io::Result<Words> {
+        let count = loop {
+            let head = self.line()?;
+            // A line without words keeps the connection alive.
+            if !head.is_empty() {
+                break number(&head, b'*', WORDS_MAX)?;
+            }
+        };
+        let mut words = Vec::new();
+        for _ in 0..count {
+            let length = number(&self.line()?, b'$', WORD_BYTES_MAX)?;
+            let mut word = Vec::new();
+            (&mut self.reader).take(length + 2).read_to_end(&mut word)?;
+            self.offset += word.len() as u64;
+            if word.len() as u64 != length + 2 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+            word.truncate(word.len() - 2);
+            words.push(word);
+        }
+        if words.is_empty() {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        }
+        Ok(words)
+    }
+
+    fn line(&mut self) -> std::io::Result<Vec<u8>> {
+        let mut line = Vec::new();
+        (&mut self.reader)
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)?;
+        self.offset += line.len() as u64;
+        if line.pop() != Some(b'\n') {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        Ok(line)
+    }
+}
+
+/// The number behind this mark.
+fn number(line: &[u8], mark: u8, most: u64) -> std::io::Result<u64> {
+    let digits = line
+        .strip_prefix(&[mark])
+        .and_then(|digits| str::from_utf8(digits).ok());
+    let number = digits
+        .and_then(|digits| digits.parse().ok())
+        .filter(|number| *number <= most);
+    number.ok_or_else(|| std::io::ErrorKind::InvalidData.into())
+}
+
+/// Executes commands in their order. What nodes do not take at the moment is tried again.
+fn execute(
+    link: &mut Link,
+    database: u64,
+    batch: Vec<Words>,
+    tally: &mut Tally,
+) -> Result<(), CommandFailed> {
+    let (mut left, began) = (Vec::new(), Instant::now());
+    for command in batch {
+        let name = String::from_utf8_lossy(&command[0]).to_ascii_uppercase();
+        if name == "FLUSHALL" || name == "FLUSHDB" {
+            // The nodes may have other keys.
+            tally.refuse(
+                &name,
+                "it is not executed here: do it by hand if you want it",
+                b"",
+            );
+        } else {
+            left.push(command);
+        }
+    }
+    while !left.is_empty() {
+        link.select(database)?;
+        let replies = link.pipeline(&left)?;
+        let mut again = Vec::new();
+        for (command, reply) in left.into_iter().zip(replies) {
+            match reply {
+                Reply::Error(why) if nothing_happened(&why) => {
+                    if began.elapsed() >= RETRY_MAX {
+                        return Err(CommandFailed::new(format!(
+                            "the nodes take no writes: {why}"
+                        )));
+                    }
+                    again.push(command);
+                }
+                Reply::Error(why) => {
+                    let name = String::from_utf8_lossy(&command[0]).to_ascii_uppercase();
+                    let key = command.get(1).map_or(&[][..], |key| &key[..]);
+                    tally.refuse(&name, &why, key);
+                }
+                _ => tally.commands += 1,
+            }
+        }
+        left = again;
+        if !left.is_empty() {
+            std::thread::sleep(RETRY_EVERY);
+        }
+    }
+    Ok(())
+}

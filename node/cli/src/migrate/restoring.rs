@@ -1,0 +1,179 @@
+//! A key as the commands that write it.
+
+use super::Found;
+use super::link::{Words, words};
+use doyen_rdb::{RdbValue, UnreadType};
+use std::collections::BTreeMap;
+
+/// A collection that takes more is written in parts.
+const WHOLE_BYTES_MAX: usize = 256 << 10;
+/// About how large a part is.
+const PART_BYTES: usize = 64 << 10;
+
+/// A key that is to be written.
+#[derive(Debug)]
+pub(super) struct Restoring {
+    pub(super) of: Found,
+    /// What it counts.
+    pub(super) bytes: usize,
+}
+
+impl Restoring {
+    pub(super) fn new(of: Found) -> Self {
+        let bytes = of.key.len() + of.value.weight();
+        Self { of, bytes }
+    }
+
+    /// The commands that write it, in their order. Done again, they leave the same. `Err`: it
+    /// cannot be written, because of its type.
+    pub(super) fn commands(&self) -> Result<Vec<Words>, String> {
+        let (key, value) = (&self.of.key, &self.of.value);
+        let deadline = self.of.deadline.map(text);
+        if let RdbValue::String(bytes) = value {
+            let mut set = words([b"SET", key, bytes]);
+            set.extend(
+                deadline
+                    .map(|at| [b"PXAT".to_vec(), at])
+                    .into_iter()
+                    .flatten(),
+            );
+            return Ok(vec![set]);
+        }
+        if self.bytes <= WHOLE_BYTES_MAX {
+            let payload = doyen_rdb::dump(value).map_err(|_| unknown(value))?;
+            let at = deadline.unwrap_or_else(|| b"0".to_vec());
+            return Ok(vec![words([
+                b"RESTORE", key, &at, &payload, b"ABSTTL", b"REPLACE",
+            ])]);
+        }
+        let mut all = vec![words([b"DEL", key])];
+        all.extend(self.parts()?);
+        if let Some(at) = deadline {
+            all.push(words([b"PEXPIREAT", key, &at]));
+        }
+        Ok(all)
+    }
+
+    /// The commands that write a large collection.
+    fn parts(&self) -> Result<Vec<Words>, String> {
+        let key = &self.of.key;
+        Ok(match &self.of.value {
+            RdbValue::List(all) => in_parts("RPUSH", key, all.iter().map(|it| vec![it.clone()])),
+            RdbValue::Set(all) => in_parts("SADD", key, all.iter().map(|it| vec![it.clone()])),
+            RdbValue::SortedSet(all) => {
+                let pairs = all
+                    .iter()
+                    .map(|it| vec![score(it.score), it.member.clone()]);
+                in_parts("ZADD", key, pairs)
+            }
+            RdbValue::Hash(all) => {
+                let pairs = all
+                    .iter()
+                    .map(|it| vec![it.field.clone(), it.value.clone()]);
+                let mut parts = in_parts("HSET", key, pairs);
+                let mut dated: BTreeMap<u64, Vec<&Vec<u8>>> = BTreeMap::new();
+                for it in all {
+                    if let Some(at) = it.deadline {
+                        dated.entry(at).or_default().push(&it.field);
+                    }
+                }
+                for (at, fields) in dated {
+                    for fields in fields.chunks(1_000) {
+                        let (at, count) = (text(at), text(fields.len() as u64));
+                        let mut part = words([b"HPEXPIREAT", key, &at, b"FIELDS", &count]);
+                        part.extend(fields.iter().map(|field| (*field).clone()));
+                        parts.push(part);
+                    }
+                }
+                parts
+            }
+            other => return Err(unknown(other)),
+        })
+    }
+}
+
+fn unknown(value: &RdbValue) -> String {
+    match value {
+        RdbValue::Unread(UnreadType::Stream) => "there are no streams here".to_owned(),
+        value => format!("there are no values of the type {} here", value.type_name()),
+    }
+}
+
+/// Commands that have some of the items each.
+fn in_parts(name: &str, key: &[u8], items: impl Iterator<Item = Words>) -> Vec<Words> {
+    let mut parts: Vec<Words> = Vec::new();
+    let mut bytes = PART_BYTES;
+    for item in items {
+        if bytes >= PART_BYTES {
+            parts.push(words([name.as_bytes(), key]));
+            bytes = 0;
+        }
+        bytes += item.iter().map(|word| word.len() + 32).sum::<usize>();
+        if let Some(part) = parts.last_mut() {
+            part.extend(item);
+        }
+    }
+    parts
+}
+
+fn text(number: u64) -> Vec<u8> {
+    number.to_string().into_bytes()
+}
+
+/// A score in as many digits as it needs.
+pub(super) fn score(score: f64) -> Vec<u8> {
+    match score {
+        f64::INFINITY => b"inf".to_vec(),
+        f64::NEG_INFINITY => b"-inf".to_vec(),
+        score => score.to_string().into_bytes(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use doyen_rdb::HashField;
+
+    fn commands(value: RdbValue, deadline: Option<u64>) -> Vec<Words> {
+        let (database, key) = (0, b"k".to_vec());
+        let found = Found {
+            database,
+            key,
+            deadline,
+            value,
+        };
+        Restoring::new(found).commands().expect("it is written")
+    }
+
+    #[test]
+    fn a_string_is_set_and_a_small_collection_restored() {
+        let set = commands(RdbValue::String(b"v".to_vec()), Some(9));
+        assert_eq!(set, [words([b"SET", b"k", b"v", b"PXAT", b"9"])]);
+        let restored = commands(RdbValue::Set(vec![b"m".to_vec()]), None);
+        assert_eq!(restored[0][..3], words([b"RESTORE", b"k", b"0"]));
+        assert_eq!(restored[0][4..], words([b"ABSTTL", b"REPLACE"]));
+    }
+
+    #[test]
+    fn a_large_collection_is_written_in_parts_that_have_all_of_it() {
+        let field = |n: u64| HashField {
+            field: text(n),
+            value: vec![b'x'; 1_000],
+            deadline: (n < 5).then_some(77),
+        };
+        let parts = commands(RdbValue::Hash((0..1_000).map(field).collect()), Some(9));
+        assert_eq!(parts[0], words([b"DEL", b"k"]));
+        assert_eq!(parts[parts.len() - 1], words([b"PEXPIREAT", b"k", b"9"]));
+        let dates = &parts[parts.len() - 2];
+        assert_eq!(
+            dates[..5],
+            words([b"HPEXPIREAT", b"k", b"77", b"FIELDS", b"5"])
+        );
+        let sets = &parts[1..parts.len() - 2];
+        assert!(sets.len() > 10 && sets.iter().all(|part| part[0] == b"HSET"));
+        assert_eq!(
+            sets.iter().map(|part| part.len() / 2 - 1).sum::<usize>(),
+            1_000
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! Threads with a connection each, which write keys. Keys are in no order among each other.
+
+use super::link::{Link, Server};
+use super::restoring::Restoring;
+use crate::CommandFailed;
+use doyen::resp::client::{Reply, nothing_happened};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// What a connection sends at once.
+const BATCH_KEYS: usize = 256;
+const BATCH_BYTES: usize = 512 << 10;
+/// Keys that wait for a connection.
+const QUEUE: usize = 1_024;
+/// How long keys that nodes do not take at the moment are tried.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+const RETRY_EVERY: Duration = Duration::from_millis(100);
+
+/// What was done.
+#[derive(Debug)]
+pub(super) struct Tally {
+    began: Instant,
+    pub(super) keys: u64,
+    pub(super) expired: u64,
+    pub(super) commands: u64,
+    /// What was refused, by what it is and why.
+    pub(super) refused: BTreeMap<(String, String), RefusedKeys>,
+    /// All keys before this one are done, and those.
+    next: u64,
+    done: BTreeSet<u64>,
+}
+
+/// Keys that were refused for one reason.
+#[derive(Debug, Default)]
+pub(super) struct RefusedKeys {
+    pub(super) count: u64,
+    pub(super) first: Vec<u8>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            keys: 0,
+            expired: 0,
+            commands: 0,
+            refused: BTreeMap::new(),
+            next: 0,
+            done: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn took(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// How many keys are done from the first on.
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether nothing was refused.
+    pub(super) fn is_whole(&self) -> bool {
+        self.refused.is_empty()
+    }
+
+    pub(super) fn refuse(&mut self, what: &str, why: &str, key: &[u8]) {
+        // The words of a node about unknown commands repeat arguments.
+        let why = why.split(", with args").next().unwrap_or(why);
+        let refused = self
+            .refused
+            .entry((what.to_owned(), why.to_owned()))
+            .or_default();
+        refused.count += 1;
+        if refused.count == 1 {
+            refused.first = key.to_vec();
+        }
+    }
+
+    fn is_done(&mut self, number: u64) {
+        self.done.insert(number);
+        while self.done.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Shared {
+    tally: Mutex<Tally>,
+    /// Why one of them ended.
+    failed: Mutex<Option<CommandFailed>>,
+    has_failed: AtomicBool,
+}
+
+impl Shared {
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, why: CommandFailed) {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.get_or_insert(why);
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Writers {
+    shared: Arc<Shared>,
+    queue: SyncSender<(u64, Restoring)>,
+    threads: Vec<JoinHandle<()>>,
+    put: std::cell::Cell<u64>,
+}
+
+type Queue = Arc<Mutex<Receiver<(u64, Restoring)>>>;
+
+impl Writers {
+    /// Starts the threads, which are spread over the servers.
+    pub(super) fn start(servers: &[Server], connections: u16) -> Result<Self, CommandFailed> {
+        let shared = Arc::new(Shared {
+            tally: Mutex::new(Tally::new()),
+            failed: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
+        });
+        let (queue, taken) = sync_channel(QUEUE);
+        let taken: Queue = Arc::new(Mutex::new(taken));
+        let mut threads = Vec::new();
+        for number in 0..usize::from(connections) {
+            let mut servers = servers.to_vec();
+            let first = number % servers.len();
+            servers.rotate_left(first);
+            let link = Link::connect(&servers[0])?;
+            let (shared, taken) = (Arc::clone(&shared), Arc::clone(&taken));
+            threads.push(std::thread::spawn(move || {
+                let mut writer = Writer {
+                    shared: &shared,
+                    servers,
+                    link: Some(link),
+                };
+                while let Some(batch) = next_batch(&taken) {
+                    // What is left in the queue stays undone then.
+                    if !shared.has_failed.load(Ordering::Relaxed)
+                        && let Err(failed) = writer.write(batch)
+                    {
+                        shared.fail(failed);
+                    }
+                }
+            }));
+        }
+        Ok(Self {
+            shared,
+            queue,
+            threads,
+            put: std::cell::Cell::new(0),
+        })
+    }
+
+    /// A connection will write this key.
+    ///
+    /// # Errors
+    /// Some earlier key could not be written.
+    pub(super) fn put(&self, restoring: Restoring) -> Result<(), CommandFailed> {
+        if self.shared.has_failed.load(Ordering::Relaxed) {
+            return Err(CommandFailed::new("some keys could not be written"));
+        }
+        let number = self.put.replace(self.put.get() + 1);
+        let gone = |_| CommandFailed::new("the threads that write have ended");
+        self.queue.send((number, restoring)).map_err(gone)
+    }
+
+    /// Waits for all keys, the first of which had this number.
+    pub(super) fn finish(self, first: u64) -> (Tally, Result<(), CommandFailed>) {
+        drop(self.queue);
+        for thread in self.threads {
+            // A thread that panicked has said why, and its keys are not done.
+            if thread.join().is_err() {
+                self.shared
+                    .fail(CommandFailed::new("a thread that writes has ended"));
+            }
+        }
+        let mut tally = std::mem::replace(&mut *self.shared.tally(), Tally::new());
+        tally.next += first;
+        let mut failed = self
+            .shared
+            .failed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        (tally, failed.take().map_or(Ok(()), Err))
+    }
+}
+
+/// The keys that are sent together. `None`: there are no more.
+fn next_batch(queue: &Queue) -> Option<Vec<(u64, Restoring)>> {
+    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = queue.recv().ok()?;
+    let mut bytes = first.1.bytes;
+    let mut batch = vec![first];
+    while batch.len() < BATCH_KEYS
+        && bytes < BATCH_BYTES
+        && let Ok(next) = queue.try_recv()
+    {
+        bytes += next.1.bytes;
+        batch.push(next);
+    }
+    Some(batch)
+}
+
+struct Writer<'a> {
+    shared: &'a Shared,
+    servers: Vec<Server>,
+    link: Option<Link>,
+}
+
+impl Writer<'_> {
+    /// Writes keys, until each is written or refused.
+    fn write(&mut self, batch: Vec<(u64, Restoring)>) -> Result<(), CommandFailed> {
+        let began = Instant::now();
+        let mut by_database: BTreeMap<u64, Vec<(u64, Restoring)>> = BTreeMap::new();
+        for (number, restoring) in batch {
+            if restoring.of.deadline.is_some_and(|at| at <= now_ms()) {
+                let mut tally = self.shared.tally();
+                tally.expired += 1;
+                tally.is_done(number);
+                continue;
+            }
+            let database = by_database.entry(restoring.of.database).or_default();
+            database.push((number, restoring));
+        }
+        for (database, mut left) in by_database {
+            while !left.is_empty() {
+                match self.attempt(database, left) {
+                    (rest, None) => left = rest,
+                    (_, Some(failed)) if began.elapsed() >= RETRY_MAX => return Err(failed),
+                    (rest, Some(_)) => {
+                        left = rest;
+                        std::thread::sleep(RETRY_EVERY);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes keys of a database once. Returns those that are to be tried again, and why.
+    fn attempt(
+        &mut self,
+        database: u64,
+        batch: Vec<(u64, Restoring)>,
+    ) -> (Vec<(u64, Restoring)>, Option<CommandFailed>) {
+        let mut link = match self.link.take() {
+            Some(link) => link,
+            None => match Link::connect(&self.servers[0]) {
+                Ok(link) => link,
+                Err(failed) => {
+                    self.servers.rotate_left(1);
+                    return (batch, Some(failed));
+                }
+            },
+        };
+        let (mut commands, mut counts) = (Vec::new(), Vec::new());
+        for (_, restoring) in &batch {
+            let of_key = restoring.commands();
+            counts.push(of_key.as_ref().map(Vec::len).map_err(Clone::clone));
+            commands.extend(of_key.unwrap_or_default());
+        }
+        let replies = match link
+            .select(database)
+            .and_then(|()| link.pipeline(&commands))
+        {
+            Ok(replies) => replies,
+            // What was sent may be done, and is done again.
+            Err(failed) => {
+                self.servers.rotate_left(1);
+                return (batch, Some(failed));
+            }
+        };
+        self.link = Some(link);
+        let (mut again, mut why) = (Vec::new(), None);
+        let mut replies = replies.into_iter();
+        let mut tally = self.shared.tally();
+        for ((number, restoring), count) in batch.into_iter().zip(counts) {
+            let refused = match count {
+                Err(why) => Some(why),
+                Ok(count) => {
+                    let errors = replies
+                        .by_ref()
+                        .take(count)
+                        .filter_map(|reply| match reply {
+                            Reply::Error(why) => Some(why),
+                            _ => None,
+                        });
+                    // All replies of the key are taken.
+                    errors.fold(None, |first, why| first.or(Some(why)))
+                }
+            };
+            match refused {
+                Some(error) if nothing_happened(&error) || error.starts_with("UNKNOWN") => {
+                    why = Some(self.servers[0].failed(error));
+                    again.push((number, restoring));
+                    continue;
+                }
+                Some(why) => tally.refuse(restoring.of.value.type_name(), &why, &restoring.of.key),
+                None => tally.keys += 1,
+            }
+            tally.is_done(number);
+        }
+        (again, why)
+    }
+}
+
+/// The wall time in milliseconds.
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
