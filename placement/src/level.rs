@@ -65,4 +65,4 @@ pub const LEVELS: (u16, u16) = (16, 17);
 pub const SORTED: u16 = 17;
 
 /// From this level on, values are dumped and restored in Redis's format.
-pub const DUMPS: u16 = 16;
+pub const DUMPS: u16 = 17;
