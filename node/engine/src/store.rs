@@ -18,6 +18,7 @@ pub(crate) mod map;
 pub(crate) mod map_limits;
 mod maps;
 pub(crate) mod prefetch;
+pub(crate) mod ranked;
 pub(crate) mod run_context;
 pub(crate) mod shaking;
 mod sums;

@@ -32,7 +32,12 @@ pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
             let mut rows = table.rows_from(0).map(|row| (row.key(), row.value()));
             encoding(table.len(), &mut rows)
         }
-        (Layout::Hashed(Collection { encoding, packing }), None) => {
+        (
+            Layout::Hashed(Collection {
+                encoding, packing, ..
+            }),
+            None,
+        ) => {
             let items = packing.items(entry.value());
             let count = packing.len(entry.value());
             encoding(count, &mut entry.kind().pairs(&items))

@@ -19,8 +19,11 @@
 use super::change::{KeyChange, RowChange};
 use super::contents::{Cleared, Store};
 use super::effect::Undo;
-use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost};
+use super::map::{
+    ENTRY_OVERHEAD, EXPIRY_OVERHEAD, RANKED_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost,
+};
 use super::maps::AllMaps;
+use super::ranked::Ranked;
 use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
 use crate::value::deadline;
@@ -156,8 +159,18 @@ impl StoredMap {
     /// Bytes of its fields and values.
     pub(crate) fn content_bytes(&self) -> usize {
         let expiring = self.expiring.len() * EXPIRY_OVERHEAD;
+        let ranked = if self.ranked.is_some() {
+            RANKED_OVERHEAD
+        } else {
+            0
+        };
         self.bytes
-            .saturating_sub(self.len() * ENTRY_OVERHEAD + expiring)
+            .saturating_sub(self.len() * (ENTRY_OVERHEAD + ranked) + expiring)
+    }
+
+    /// Its rows in the order of its type, if that has one.
+    pub(crate) fn ranked(&self) -> Option<&Ranked> {
+        self.ranked.as_deref()
     }
 
     /// What it costs besides its entry.
@@ -203,7 +216,8 @@ impl StoredMap {
         }
         let old = had.and_then(|entry| self.take_table(entry.key()).map(Box::new));
         if let Some(new) = new {
-            self.put_table(new.key().into(), Self::new(self.index.seed(), false));
+            let table = Self::table(self.index.seed(), new.kind().row_order());
+            self.put_table(new.key().into(), table);
         }
         old
     }

@@ -2,9 +2,11 @@
 
 use super::index::Index;
 use super::lazy_migration::MigrationRest;
+use super::ranked::Ranked;
 use super::surveyor::Surveyor;
 use super::table_pages::RowCursors;
 use crate::value::entry::{Entry, Key};
+use crate::value::types::RowOrder;
 use doyen_placement::OrderKey;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -18,6 +20,8 @@ pub(crate) const ENTRY_OVERHEAD: usize = 80;
 pub(super) const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
 pub(super) const SORTED_OVERHEAD: usize = 16;
+/// What a row costs in the order of its table.
+pub(super) const RANKED_OVERHEAD: usize = 12;
 /// What a table costs besides its rows.
 pub(super) const TABLE_OVERHEAD: usize = 448;
 
@@ -27,6 +31,8 @@ pub(crate) struct StoredMap {
     pub(super) index: Index,
     /// The same entries in the order of their keys, if the keyspace keeps it.
     pub(super) sorted: Option<BTreeSet<ByKey>>,
+    /// The rows of a table in the order of its type, if that has one.
+    pub(super) ranked: Option<Box<Ranked>>,
     pub(super) expiring: BTreeSet<(u64, ByKey)>,
     /// The rows of each collection that is a table.
     pub(super) tables: BTreeMap<Key, Self>,
@@ -77,6 +83,7 @@ impl StoredMap {
         Self {
             index: Index::new(seed),
             sorted: sorted.then(BTreeSet::new),
+            ranked: None,
             expiring: BTreeSet::new(),
             tables: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -84,6 +91,14 @@ impl StoredMap {
             rest: None,
             hand: 0,
             cursors: None,
+        }
+    }
+
+    /// A table for rows of a type that orders them so.
+    pub(super) fn table(seed: OrderKey, order: Option<&'static RowOrder>) -> Self {
+        Self {
+            ranked: order.map(|order| Box::new(Ranked::new(order))),
+            ..Self::new(seed, false)
         }
     }
 
@@ -113,7 +128,11 @@ impl StoredMap {
         for _ in 0..count.min(sorted.len()) {
             sorted.pop_first();
         }
-        if !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
+        let ranked = self
+            .ranked
+            .as_mut()
+            .is_some_and(|ranked| ranked.shed(count));
+        if ranked || !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
             return true;
         }
         if let Some(mut table) = self.tables.first_entry() {
@@ -132,7 +151,11 @@ impl StoredMap {
             sorted.replace(ByKey(entry.clone()));
         }
         let made = entry.is_table().then(|| entry.clone());
+        let ranked = self.ranked.as_ref().map(|_| entry.clone());
         let old = self.index.replace(order, entry);
+        if let Some((ranked, row)) = self.ranked.as_mut().zip(ranked) {
+            ranked.put(old.as_ref(), row);
+        }
         self.drop_old(&old);
         self.expiring.extend(expires);
         let table = self.exchange(old.as_ref(), made.as_ref());
@@ -155,6 +178,9 @@ impl StoredMap {
         }
         if let Some(rest) = &mut self.rest {
             rest.forget(order, key);
+        }
+        if let Some((ranked, row)) = self.ranked.as_mut().zip(old.as_ref()) {
+            ranked.remove(row);
         }
         self.drop_old(&old);
         let table = self.exchange(old.as_ref(), None);
@@ -188,13 +214,18 @@ impl StoredMap {
         let Self {
             index,
             sorted,
+            ranked,
             expiring,
             ..
         } = self;
         index.survey(number, surveyor, |entry, surveyor| {
             let deadline = entry.deadline();
-            let holds = 1 + usize::from(sorted.is_some()) + usize::from(deadline != 0);
+            let orders = usize::from(sorted.is_some()) + usize::from(ranked.is_some());
+            let holds = 1 + orders + usize::from(deadline != 0);
             let moved = surveyor.entry(entry, holds)?;
+            if let Some(ranked) = ranked {
+                ranked.put(Some(entry), moved.clone());
+            }
             if let Some(sorted) = sorted {
                 sorted.replace(ByKey(moved.clone()));
             }
@@ -206,12 +237,10 @@ impl StoredMap {
     }
 
     pub(super) fn cost(&self, entry: &Entry) -> usize {
+        let order = |is_there: bool, cost: usize| if is_there { cost } else { 0 };
         cost(entry)
-            + if self.sorted.is_none() {
-                0
-            } else {
-                SORTED_OVERHEAD
-            }
+            + order(self.sorted.is_some(), SORTED_OVERHEAD)
+            + order(self.ranked.is_some(), RANKED_OVERHEAD)
     }
 
     /// Sorted entries from one key up to, but not including, another. An empty end means none.

@@ -9,9 +9,11 @@ pub(crate) mod hash;
 mod set;
 mod string;
 
+use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::{Encoding, Kind};
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// All types, each at the number of its kind.
@@ -42,8 +44,7 @@ pub struct TypeEvents {
     pub removed: &'static str,
 }
 
-/// How a value lies in a store. Rows that are ordered by their bytes come with the first type that
-/// needs them.
+/// How a value lies in a store.
 pub(crate) enum Layout {
     /// As one value. The function says how Redis would store it.
     Value(fn(&[u8]) -> Encoding),
@@ -58,6 +59,17 @@ pub(crate) struct Collection {
     pub(crate) packing: &'static dyn Packing,
     /// How Redis would store fields with these values, from their number.
     pub(crate) encoding: fn(usize, &mut EachField<'_>) -> Encoding,
+    /// The order of its rows, if they have one besides that of the hashes of their fields.
+    pub(crate) order: Option<&'static RowOrder>,
+}
+
+/// An order of rows (`store/ranked.rs`).
+#[derive(Debug)]
+pub(crate) struct RowOrder {
+    /// Which of two rows comes first. Rows of different fields are never equal.
+    pub(crate) compare: fn(&Entry, &Entry) -> Ordering,
+    /// How many elements a row has: 1 at least.
+    pub(crate) weight: fn(&Entry) -> usize,
 }
 
 /// Fields with their values.
@@ -123,6 +135,11 @@ impl Kind {
             Layout::Value(_) => None,
             Layout::Hashed(collection) => Some(collection),
         }
+    }
+
+    /// The order of its rows, if they have one.
+    pub(crate) fn row_order(self) -> Option<&'static RowOrder> {
+        self.collection()?.order
     }
 
     /// The fields of such a value, with their values if they have any.

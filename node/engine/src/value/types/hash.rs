@@ -18,6 +18,7 @@ pub(crate) static HASH: Type = Type {
     layout: Layout::Hashed(&Collection {
         packing: &ValuedFields,
         encoding,
+        order: None,
     }),
 };
 

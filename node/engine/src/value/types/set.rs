@@ -24,6 +24,7 @@ pub(crate) static SET: Type = Type {
     layout: Layout::Hashed(&Collection {
         packing: &SetMembers,
         encoding,
+        order: None,
     }),
 };
 
