@@ -84,6 +84,9 @@ mod sets;
 mod several;
 #[doc(hidden)]
 pub mod sizes;
+mod sorted_joints;
+mod sorted_ranges;
+mod sorted_sets;
 mod strings;
 #[doc(hidden)]
 pub mod sync;
@@ -95,7 +98,7 @@ pub use access::{Access, CATEGORIES, Rights};
 pub use call::{Arguments, CommandCall, is};
 pub use description::{
     ALL_KEYS, Description, KeyIndexes, NO_KEYS, ONE_KEY, ParseFn, Parsed, ParsedRequest, command,
-    container, counted_keys,
+    container, counted_keys, stored_and_counted_keys,
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};

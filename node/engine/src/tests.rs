@@ -24,6 +24,7 @@ mod reshaping;
 mod scripts;
 mod sets;
 mod slices;
+mod sorted_sets;
 mod subscribers;
 mod sync;
 mod threads;

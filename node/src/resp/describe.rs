@@ -4,7 +4,7 @@ use super::command::Listed;
 use super::command::table::{COMMANDS, RespSpec};
 use super::encode::Encoder;
 use bytes::Bytes;
-use doyen_engine::command::{CATEGORIES, NO_KEYS};
+use doyen_engine::command::{CATEGORIES, KeyIndexes, NO_KEYS, ONE_KEY};
 use doyen_engine::glob;
 use doyen_engine::integer;
 
@@ -33,10 +33,7 @@ fn command(encoder: &mut Encoder<'_>, spec: &RespSpec) {
     encoder.integer(spec.arity);
     encoder.set(spec.flags().count());
     spec.flags().for_each(|flag| encoder.simple(flag));
-    let (first, last, step) = match spec.keys {
-        (0, ..) => NO_KEYS,
-        keys => keys,
-    };
+    let (first, last, step) = plain_keys(spec);
     encoder.integer(first);
     encoder.integer(last);
     encoder.integer(step);
@@ -58,6 +55,15 @@ fn command(encoder: &mut Encoder<'_>, spec: &RespSpec) {
     }
 }
 
+/// The places of keys, apart from those that another argument counts.
+const fn plain_keys(spec: &RespSpec) -> KeyIndexes {
+    match spec.keys {
+        (0, ..) => NO_KEYS,
+        (..0, ..) => ONE_KEY,
+        keys => keys,
+    }
+}
+
 /// The categories of a command, as access lists call them.
 fn categories(spec: &RespSpec) -> impl Iterator<Item = &'static str> + Clone + use<> {
     let spec = *spec;
@@ -66,7 +72,7 @@ fn categories(spec: &RespSpec) -> impl Iterator<Item = &'static str> + Clone + u
 }
 
 fn key_specification(encoder: &mut Encoder<'_>, spec: &RespSpec) {
-    let (first, last, step) = spec.keys;
+    let (first, last, step) = plain_keys(spec);
     encoder.map(3);
     encoder.bulk(b"flags");
     encoder.set(1);

@@ -56,6 +56,10 @@ impl<'a> Encoder<'a> {
             CommandReply::Error(why) => self.error(&why.0),
             CommandReply::Int(number) => self.integer(*number),
             CommandReply::Bulk(value) => self.bulk(value),
+            CommandReply::Double(text) if self.protocol == Protocol::Resp3 => {
+                self.line(b',', text);
+            }
+            CommandReply::Double(text) => self.bulk(text),
             CommandReply::Encoded(reply) => self.encoded(reply),
             CommandReply::Nil => self.nil(),
             CommandReply::Pairs(parts) if self.protocol == Protocol::Resp3 => {

@@ -83,7 +83,7 @@ pub(super) fn random<'a>(
         bytes += field.len() + value.len() + ITEM_OVERHEAD;
         drawn.push(Outcome::Bulk(Value::from(field)));
         if with_values == 1 {
-            drawn.push(Outcome::Bulk(Value::from(value)));
+            drawn.push(Outcome::Bulk(Value::from(&*view.shown(value))));
         }
         bytes <= collection::answer_max(cx)
     });
@@ -168,8 +168,9 @@ pub(super) fn scan<'a>(
                 page.bytes += field.len() + ITEM_OVERHEAD;
                 keys.push(Bytes::copy_from_slice(field));
                 if with_values == 1 {
+                    let value = view.shown(value);
                     page.bytes += value.len();
-                    keys.push(Bytes::copy_from_slice(value));
+                    keys.push(Bytes::from(value.into_owned()));
                 }
             }
             Some(false) => {}
@@ -274,16 +275,15 @@ pub(super) fn wanted(c: CommandCall<'_>) -> Result<i64, ErrorText> {
     }
 }
 
-/// A call of a procedure that scans fields. They are answered with their values, if there is an
-/// option that says not to, and it is not given.
+/// A call of a procedure that scans fields. They are answered with their `values`, unless the option
+/// is given that says not to.
 pub(super) fn scanning(
     c: CommandCall<'_>,
     procedure: &'static Procedure,
-    no_values: Option<&str>,
+    (mut values, no_values): (bool, Option<&str>),
 ) -> Parsed {
     let cursor = c.cursor(2)?;
     let (mut wanted, mut pattern) = (10, Bytes::from_static(b"*"));
-    let mut values = no_values.is_some();
     let mut at = 3;
     while at < c.args.len() {
         let option = c.args.get(at);

@@ -23,6 +23,11 @@ pub const ALL_KEYS: KeyIndexes = (1, -1, 1);
 pub const fn counted_keys(at: i64, step: i64) -> KeyIndexes {
     (0, at, step)
 }
+/// The first argument is a key, and the one at this place says how many follow it.
+#[must_use]
+pub const fn stored_and_counted_keys(at: i64) -> KeyIndexes {
+    (-1, at, 1)
+}
 /// The first argument after a subcommand is the only key.
 pub(super) const KEY_OF_SUBCOMMAND: KeyIndexes = (2, 2, 1);
 
@@ -170,7 +175,8 @@ pub(super) fn places(
         at.min(args)
     };
     let step = usize::try_from(step).unwrap_or(1).max(1);
-    let places = if first != 0 {
+    let stored = if first < 0 { 1..2.min(args) } else { 0..0 };
+    let places = if first > 0 {
         place(first)..(place(last) + 1).min(args)
     } else if last == 0 {
         0..0
@@ -182,7 +188,7 @@ pub(super) fn places(
                 .saturating_add(count.unwrap_or(0).saturating_mul(step))
                 .min(args)
     };
-    places.step_by(step)
+    stored.chain(places.step_by(step))
 }
 
 impl Description<ParseFn> {

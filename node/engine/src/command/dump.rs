@@ -24,10 +24,11 @@ use crate::value::entry::Entry;
 use crate::value::items::{packed, put};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
+use crate::value::types::sorted_set::{score_of, stored_score};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use doyen_placement::level::DUMPS;
-use doyen_rdb::{HashField, RdbError, RdbValue};
+use doyen_rdb::{HashField, RdbError, RdbValue, ScoredMember};
 use std::collections::BTreeMap;
 
 /// What a payload may unfold to. A record of the log takes less.
@@ -120,6 +121,14 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
     }
     let pairs = view.into_iter().flat_map(CollectionView::pairs);
     let value = match kind {
+        Kind::SortedSet => RdbValue::SortedSet(
+            pairs
+                .map(|(member, score)| ScoredMember {
+                    member,
+                    score: score_of(score),
+                })
+                .collect(),
+        ),
         Kind::String => RdbValue::String(entry.value()),
         Kind::Set => RdbValue::Set(pairs.map(|(member, _)| member).collect()),
         Kind::Hash => RdbValue::Hash(
@@ -274,6 +283,14 @@ fn content(value: &RdbValue) -> Result<(Kind, Bytes, Bytes), ErrorText> {
         RdbValue::Set(members) => {
             let members = packed(members.iter().map(|member| &member[..]));
             (Kind::Set, members, Bytes::new())
+        }
+        RdbValue::SortedSet(members) => {
+            let mut all = Vec::new();
+            for it in members {
+                put(&mut all, &it.member);
+                put(&mut all, &stored_score(it.score));
+            }
+            (Kind::SortedSet, all.into(), Bytes::new())
         }
         RdbValue::Hash(fields) => {
             let (mut all, mut dates) = (Vec::new(), Vec::new());

@@ -125,7 +125,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("hscan", "2.8.0", -3, "hash", "readonly")
         .on(ONE_KEY, Access::READ, "hash")
         .about("Incrementally iterate hash fields and associated values")
-        .parse(|c| scanning(c, &SCAN, Some("NOVALUES"))),
+        .parse(|c| scanning(c, &SCAN, (true, Some("NOVALUES")))),
     command("hset", "2.0.0", -4, "hash", "write denyoom fast")
         .on(ONE_KEY, Access::WRITE, "hash")
         .about("Set the string value of a hash field")

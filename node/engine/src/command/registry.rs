@@ -5,7 +5,7 @@ use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bitfields, cached, conditional, dump, fenced, hashes, increase, keys, ranges, sets, several,
-    strings, sync, transfer,
+    sorted_joints, sorted_sets, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -21,6 +21,8 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     ranges::ROWS,
     sets::ROWS,
     several::ROWS,
+    sorted_joints::ROWS,
+    sorted_sets::ROWS,
     strings::ROWS,
 ];
 
@@ -29,6 +31,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
     ranges::PROCEDURES,
     hashes::PROCEDURES,
     sets::PROCEDURES,
+    sorted_sets::PROCEDURES,
     bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
@@ -43,6 +46,7 @@ static JOINTS: &[&[&Joint]] = &[
     transfer::JOINTS,
     sets::JOINTS,
     dump::JOINTS,
+    sorted_joints::JOINTS,
 ];
 
 /// The commands on data.

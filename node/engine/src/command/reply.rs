@@ -16,6 +16,8 @@ pub enum CommandReply {
     Int(i64),
     /// Bytes, shared with the store that they came from.
     Bulk(Value),
+    /// A number with a fraction, as a text. RESP3 has a form of its own for it.
+    Double(Value),
     /// There is nothing to answer with.
     Nil,
     /// Several replies in order.
@@ -71,6 +73,14 @@ pub enum Shape {
     List,
     /// The same, two and two.
     Pairs,
+    /// A score, or several: texts become numbers (ZSCORE).
+    Score,
+    /// Members, each with its score, two and two (ZRANGE).
+    Scored,
+    /// The same of one, or of a rank (ZRANK).
+    LastScore,
+    /// A key, and members with their scores (ZMPOP).
+    Popped,
     /// A page of a scan, and where the next one begins.
     Page,
     /// What Redis calls the encoding of this number (OBJECT ENCODING).
@@ -154,6 +164,28 @@ impl Shape {
                 Self::Plain.reply(all.swap_remove(0))
             }
             (Outcome::Many(all), Self::Pairs) => CommandReply::Pairs(plain(all)),
+            (Outcome::Bulk(score), Self::Score) => CommandReply::Double(score),
+            (Outcome::Many(all), Self::Score) => {
+                CommandReply::Array(all.into_iter().map(|one| self.reply(one)).collect())
+            }
+            (Outcome::Nil, Self::Scored) => CommandReply::Array(Vec::new()),
+            (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
+            (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
+            (Outcome::Many(all), Self::Popped) => {
+                let members = |part| match part {
+                    Outcome::Many(members) => {
+                        let members = scored(members);
+                        let pairs = members.chunks(2);
+                        CommandReply::Array(
+                            pairs
+                                .map(|pair| CommandReply::Array(pair.to_vec()))
+                                .collect(),
+                        )
+                    }
+                    key => Self::Plain.reply(key),
+                };
+                CommandReply::Array(all.into_iter().map(members).collect())
+            }
             (Outcome::Many(all), _) => CommandReply::Array(plain(all)),
             (Outcome::Keys { next, keys }, Self::Page) => {
                 let bulk = |bytes: &[u8]| CommandReply::Bulk(Value::from(bytes));
@@ -189,11 +221,15 @@ impl Shape {
         let plain = Words::PLAIN;
         match self {
             Self::Worded(words) | Self::Done(words) => *words,
+            Self::Score => Words {
+                overflow: "ERR resulting score is not a number (NaN)",
+                ..plain
+            },
             Self::Float => Words {
                 overflow: NOT_FINITE,
                 ..plain
             },
-            Self::Fields(_) | Self::Pairs | Self::List => Words {
+            Self::Fields(_) | Self::Pairs | Self::List | Self::Scored => Words {
                 too_large: TOO_LARGE_ANSWER,
                 ..plain
             },
@@ -270,6 +306,13 @@ impl Shape {
             }
         }
     }
+}
+
+/// The same where each second one is a score.
+fn scored(all: Vec<Outcome>) -> Vec<CommandReply> {
+    let shapes = [Shape::Plain, Shape::Score].into_iter().cycle();
+    let replies = all.into_iter().zip(shapes);
+    replies.map(|(one, shape)| shape.reply(one)).collect()
 }
 
 /// Outcomes of the parts of an operation.

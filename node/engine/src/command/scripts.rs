@@ -605,6 +605,14 @@ mod running {
             Answer::Error(text) => ScriptReply::Error(text.0.into_owned().into()),
             Answer::Int(number) => ScriptReply::Int(number),
             Answer::Bulk(value) | Answer::Encoded(value) => ScriptReply::bulk(&*value),
+            Answer::Double(text) => {
+                let number = std::str::from_utf8(&text).ok();
+                let number = number.and_then(|text| text.parse().ok());
+                match number.filter(|_| protocol == ScriptProtocol::Resp3) {
+                    Some(number) => ScriptReply::Double(number),
+                    None => ScriptReply::bulk(&*text),
+                }
+            }
             Answer::Nil => ScriptReply::Nil,
             Answer::Pairs(parts) if protocol == ScriptProtocol::Resp3 => {
                 let pairs = all(parts);

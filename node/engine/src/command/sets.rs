@@ -98,7 +98,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("sscan", "2.8.0", -3, "set", "readonly")
         .on(ONE_KEY, Access::READ, "set")
         .about("Incrementally iterate set elements")
-        .parse(|c| scanning(c, &SCAN, None)),
+        .parse(|c| scanning(c, &SCAN, (false, None))),
     command("sunion", "1.0.0", -2, "set", "readonly")
         .on(ALL_KEYS, Access::READ, "set")
         .about("Add multiple sets")

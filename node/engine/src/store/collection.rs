@@ -45,8 +45,20 @@ pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
     }
 }
 
-/// The fields of a small collection, if they lie otherwise than procedures read them.
-pub(crate) type UnpackedItems = OnceCell<Vec<u8>>;
+/// Bytes that last as long as a procedure sees a collection.
+#[derive(Debug, Default)]
+pub(crate) struct UnpackedItems {
+    /// The fields of a small one, if they lie otherwise than procedures read them.
+    unpacked: OnceCell<Vec<u8>>,
+    /// Fields that the procedure has made, to set them.
+    made: OnceCell<Vec<u8>>,
+}
+
+impl UnpackedItems {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+}
 
 /// A collection as a procedure reads it.
 #[derive(Clone, Copy)]
@@ -54,13 +66,14 @@ pub(crate) struct CollectionView<'a> {
     kind: Kind,
     packing: &'static dyn Packing,
     holds: Holds<'a>,
+    bytes: &'a UnpackedItems,
     budget: &'a Budget,
 }
 
 #[derive(Clone, Copy)]
 enum Holds<'a> {
     /// One value, if there is any.
-    Packed(Option<&'a Entry>, &'a UnpackedItems),
+    Packed(Option<&'a Entry>),
     /// Rows, at a moment of the partition's clock. Overdue rows do not count.
     Table(&'a RowTable, u64),
 }
@@ -76,12 +89,13 @@ impl<'a> CollectionView<'a> {
     ) -> Option<Self> {
         let holds = match found.table {
             Some(table) => Holds::Table(table, cx.clock),
-            None => Holds::Packed(found.entry, unpacked),
+            None => Holds::Packed(found.entry),
         };
         Some(Self {
             kind,
             packing: kind.collection()?.packing,
             holds,
+            bytes: unpacked,
             budget: cx.budget,
         })
     }
@@ -94,15 +108,26 @@ impl<'a> CollectionView<'a> {
     /// Its rows, if it has rows, and the moment that says which are overdue.
     pub(crate) const fn table(self) -> Option<(&'a RowTable, u64)> {
         match self.holds {
-            Holds::Packed(..) => None,
+            Holds::Packed(_) => None,
             Holds::Table(table, clock) => Some((table, clock)),
         }
+    }
+
+    /// The value of a field as clients see it.
+    pub(crate) fn shown(self, value: &[u8]) -> Cow<'_, [u8]> {
+        let collection = self.kind.collection();
+        collection.map_or(Cow::Borrowed(value), |it| (it.shown)(value))
+    }
+
+    /// Keeps fields that the procedure has made, to set them.
+    pub(crate) fn made(self, fields: Vec<u8>) -> Pairs<'a> {
+        self.kind.pairs(self.bytes.made.get_or_init(|| fields))
     }
 
     /// How many fields it has. Some may be overdue.
     pub(crate) fn len(self) -> usize {
         match self.holds {
-            Holds::Packed(entry, _) => {
+            Holds::Packed(entry) => {
                 self.budget.read(bytes_of(entry).len());
                 self.packing.len(bytes_of(entry))
             }
@@ -119,12 +144,12 @@ impl<'a> CollectionView<'a> {
     /// done too much.
     pub(crate) fn dated(self, field: &[u8]) -> Option<(&'a [u8], u64)> {
         let goes_on = match self.holds {
-            Holds::Packed(entry, _) => self.budget.element_of(bytes_of(entry).len()),
+            Holds::Packed(entry) => self.budget.element_of(bytes_of(entry).len()),
             Holds::Table(..) => self.budget.element(),
         };
         match self.holds {
             _ if !goes_on => None,
-            Holds::Packed(entry, _) => Some((self.packing.get(bytes_of(entry), field)?, 0)),
+            Holds::Packed(entry) => Some((self.packing.get(bytes_of(entry), field)?, 0)),
             Holds::Table(table, clock) => {
                 let row = table.row(field).filter(|row| !row.overdue(clock))?;
                 Some((row.value(), row.deadline()))
@@ -140,9 +165,7 @@ impl<'a> CollectionView<'a> {
     /// The same, in a table those from an order on.
     pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let (packed, table) = match self.holds {
-            Holds::Packed(entry, unpacked) => {
-                (Some(self.kind.pairs(self.items(entry, unpacked))), None)
-            }
+            Holds::Packed(entry) => (Some(self.kind.pairs(self.items(entry))), None),
             Holds::Table(table, clock) => {
                 let rows = table.rows_from(order);
                 let rows = rows.take_while(move |row| self.budget.element_of(row.len()));
@@ -155,14 +178,14 @@ impl<'a> CollectionView<'a> {
     }
 
     /// The fields of a small one.
-    fn items(self, entry: Option<&'a Entry>, unpacked: &'a UnpackedItems) -> &'a [u8] {
+    fn items(self, entry: Option<&'a Entry>) -> &'a [u8] {
         self.budget.read(bytes_of(entry).len());
-        if let Some(items) = unpacked.get() {
+        if let Some(items) = self.bytes.unpacked.get() {
             return items;
         }
         match self.packing.items(bytes_of(entry)) {
             Cow::Borrowed(items) => items,
-            Cow::Owned(items) => unpacked.get_or_init(|| items),
+            Cow::Owned(items) => self.bytes.unpacked.get_or_init(|| items),
         }
     }
 
@@ -172,9 +195,9 @@ impl<'a> CollectionView<'a> {
     /// They are too large for an answer.
     pub(crate) fn all(self, most: usize) -> Result<Option<Value>, Failure> {
         match self.holds {
-            Holds::Packed(None, _) => Ok(None),
-            Holds::Packed(Some(entry), unpacked) => {
-                let items = self.items(Some(entry), unpacked);
+            Holds::Packed(None) => Ok(None),
+            Holds::Packed(Some(entry)) => {
+                let items = self.items(Some(entry));
                 // Shared with the store, if it lies there as it is answered.
                 let whole = std::ptr::eq(items, entry.value());
                 Ok(Some(if whole {
@@ -204,7 +227,7 @@ impl<'a> CollectionView<'a> {
             return (0, Err(Failure::TooLarge));
         }
         let (changed, change) = match self.holds {
-            Holds::Packed(entry, _) => self.edited_value(entry, edit, cx),
+            Holds::Packed(entry) => self.edited_value(entry, edit, cx),
             Holds::Table(table, clock) => self.edited_table(table, clock, edit),
         };
         (changed, Ok(change))

@@ -126,7 +126,11 @@ impl World {
             "SADD {{k}}p{}",
             numbers(0..150).collect::<String>()
         ));
-        for (key, count, add) in [("{k}h", "HLEN", "HSET"), ("{k}m", "SCARD", "SADD")] {
+        for (key, count, add) in [
+            ("{k}h", "HLEN", "HSET"),
+            ("{k}m", "SCARD", "SADD"),
+            ("{k}z", "ZCARD", "ZADD"),
+        ] {
             match self.line(&format!("{count} {key}")) {
                 Outcome::Int(n) if n > COUNT as i64 / 2 => continue,
                 _ => self.line(&format!("DEL {key}")),
@@ -135,6 +139,7 @@ impl World {
                 let members = numbers(from..from + COUNT / 10);
                 let given: String = match add {
                     "HSET" => members.map(|member| member + " v").collect(),
+                    "ZADD" => members.map(|member| format!(" 1{member}")).collect(),
                     _ => members.collect(),
                 };
                 let added = self.line(&format!("{add} {key}{given}"));
@@ -145,7 +150,7 @@ impl World {
 }
 
 /// The most that each command can be made to do, by keys that hold much: a string `s`, a number of
-/// many digits `n`, a hash `h`, a set `m`, and a small set `p`.
+/// many digits `n`, a hash `h`, a set `m`, a small set `p`, and a sorted set `z`.
 const ATTACKS: &[&str] = &[
     "append {k}s x",
     "bitcount {k}s",
@@ -249,6 +254,38 @@ const ATTACKS: &[&str] = &[
     "ttl {k}s",
     "type {k}m",
     "unlink {k}h",
+    "zadd {k}z ch 1 member1",
+    "zcard {k}z",
+    "zcount {k}z -inf +inf",
+    "zdiff 2 {k}z {k}m withscores",
+    "zdiffstore {k}c 2 {k}z {k}p",
+    "zincrby {k}z 1 member2",
+    "zinter 2 {k}z {k}m",
+    "zintercard 2 {k}z {k}m",
+    "zinterstore {k}c 2 {k}z {k}m weights 2 3",
+    "zlexcount {k}z - +",
+    "zmpop 2 {k}none {k}z max count 1000",
+    "zmscore {k}z member3 member4",
+    "zpopmax {k}z 1000",
+    "zpopmin {k}z 1000",
+    "zrandmember {k}z -500000 withscores",
+    "zrange {k}z 0 -1 withscores",
+    "zrangebylex {k}z - +",
+    "zrangebyscore {k}z -inf +inf limit 100000 10",
+    "zrangestore {k}c {k}z 0 -1",
+    "zrank {k}z member5",
+    "zrem {k}z member6",
+    "zremrangebylex {k}z - +",
+    "zremrangebyrank {k}z 0 -1",
+    "zremrangebyscore {k}z -inf +inf",
+    "zrevrange {k}z 0 10",
+    "zrevrangebylex {k}z + -",
+    "zrevrangebyscore {k}z +inf -inf withscores",
+    "zrevrank {k}z member7",
+    "zscan {k}z 0 count 1000000 match *a*b*c*d*e*f*",
+    "zscore {k}z member8",
+    "zunion 2 {k}z {k}m aggregate max",
+    "zunionstore {k}c 1 {k}z",
 ];
 
 /// Whatever a command does, ten thousand of it are either little work or refused.

@@ -16,11 +16,13 @@ pub enum Kind {
     Hash,
     /// Members, each of them once.
     Set,
+    /// Members, each with a score, in order of their scores.
+    SortedSet,
 }
 
 impl Kind {
     /// All of them, each at its number.
-    pub const ALL: [Self; 3] = [Self::String, Self::Hash, Self::Set];
+    pub const ALL: [Self; 4] = [Self::String, Self::Hash, Self::Set, Self::SortedSet];
 
     /// Its number in frames and in entries.
     pub(crate) const fn number(self) -> u8 {

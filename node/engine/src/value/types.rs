@@ -7,6 +7,7 @@
 
 pub(crate) mod hash;
 mod set;
+pub(crate) mod sorted_set;
 mod string;
 
 use crate::value::entry::Entry;
@@ -17,7 +18,12 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 /// All types, each at the number of its kind.
-static TYPES: [&Type; Kind::ALL.len()] = [&string::STRING, &hash::HASH, &set::SET];
+static TYPES: [&Type; Kind::ALL.len()] = [
+    &string::STRING,
+    &hash::HASH,
+    &set::SET,
+    &sorted_set::SORTED_SET,
+];
 
 /// A type of values.
 pub(crate) struct Type {
@@ -61,6 +67,8 @@ pub(crate) struct Collection {
     pub(crate) encoding: fn(usize, &mut EachField<'_>) -> Encoding,
     /// The order of its rows, if they have one besides that of the hashes of their fields.
     pub(crate) order: Option<&'static RowOrder>,
+    /// The value of a field as clients see it.
+    pub(crate) shown: fn(&[u8]) -> Cow<'_, [u8]>,
 }
 
 /// An order of rows (`store/ranked.rs`).

@@ -19,6 +19,7 @@ pub(crate) static HASH: Type = Type {
         packing: &ValuedFields,
         encoding,
         order: None,
+        shown: |value| Cow::Borrowed(value),
     }),
 };
 

@@ -25,6 +25,7 @@ pub(crate) static SET: Type = Type {
         packing: &SetMembers,
         encoding,
         order: None,
+        shown: |value| Cow::Borrowed(value),
     }),
 };
 
