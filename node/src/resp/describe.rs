@@ -56,7 +56,7 @@ fn command(encoder: &mut Encoder<'_>, spec: &RespSpec) {
 }
 
 /// The places of keys, apart from those that another argument counts.
-const fn plain_keys(spec: &RespSpec) -> KeyIndexes {
+fn plain_keys(spec: &RespSpec) -> KeyIndexes {
     match spec.keys {
         (0, ..) => NO_KEYS,
         (..0, ..) => ONE_KEY,

@@ -4,8 +4,8 @@
 //!   inner: child, child, ...        each: what its rows weigh together
 //!   leaf:  row, row, ...            handles of entries that the index of the table has, too
 //! ```
-//! Each row has a weight: how many elements it holds. So the n-th element, the number of elements
-//! before a row, and the first row beyond a bound are found in O(log n).
+//! Each row has a weight: how many elements it holds. So the row of the n-th element, and the number
+//! of elements before a bound, are found in O(log n).
 //!
 //! It is derived from the rows: no log, snapshot or checksum knows it.
 
@@ -139,28 +139,6 @@ impl Child {
         true
     }
 
-    /// The row in which an element is, and which of its elements that is.
-    fn nth(&self, mut n: usize, order: &RowOrder) -> Option<(&Entry, usize)> {
-        match &self.node {
-            Node::Leaf(rows) => rows.iter().find_map(|row| {
-                let weight = (order.weight)(row);
-                let found = (n < weight).then_some((row, n));
-                n = n.saturating_sub(weight);
-                found
-            }),
-            Node::Inner(children) => {
-                let child = children.iter().find(|child| {
-                    let found = n < child.weight;
-                    if !found {
-                        n -= child.weight;
-                    }
-                    found
-                });
-                child?.nth(n, order)
-            }
-        }
-    }
-
     /// What the rows weigh for which this holds. It holds for none behind one for which it does
     /// not.
     fn weight_while(&self, holds: &mut impl FnMut(&Entry) -> bool, order: &RowOrder) -> usize {
@@ -268,20 +246,10 @@ impl Ranked {
         }
     }
 
-    /// The row in which an element is, and which of its elements that is.
-    pub(crate) fn nth(&self, n: usize) -> Option<(&Entry, usize)> {
-        self.root.nth(n, self.order)
-    }
-
     /// How many elements the rows have for which this holds. It holds for none behind one for which
     /// it does not.
     pub(crate) fn len_while(&self, mut holds: impl FnMut(&Entry) -> bool) -> usize {
         self.root.weight_while(&mut holds, self.order)
-    }
-
-    /// How many elements come before those of a row.
-    pub(crate) fn rank(&self, row: &Entry) -> usize {
-        self.len_while(|held| (self.order.compare)(held, row) == Ordering::Less)
     }
 
     /// The rows from that of an element on, in order or in reverse.
@@ -393,13 +361,14 @@ mod tests {
         assert_eq!(ranked.len(), total);
         let all: Vec<_> = ranked.rows_from(0, false).cloned().collect();
         assert_eq!(all, rows);
-        assert!(ranked.nth(total).is_none());
+        assert_eq!(ranked.rows_from(total, false).count(), 0);
         assert_eq!(ranked.rows_from(total, true).count(), 0);
         let mut before = 0;
         for (at, held) in rows.iter().enumerate() {
-            assert_eq!(ranked.rank(held), before);
+            let rank = ranked.len_while(|row| (BY_VALUE.compare)(row, held).is_lt());
+            assert_eq!(rank, before);
             for offset in 0..weight(held) {
-                assert_eq!(ranked.nth(before + offset), Some((held, offset)));
+                assert_eq!(ranked.rows_from(before + offset, false).next(), Some(held));
                 if at % 7 == 0 {
                     let ahead = ranked.rows_from(before + offset, false);
                     assert!(ahead.take(70).eq(rows[at..].iter().take(70)));
@@ -452,7 +421,7 @@ mod tests {
             ranked.put(None, row.clone());
         }
         assert_eq!(ranked.len(), rows.len());
-        assert_eq!(ranked.rank(&rows[12_345]), 12_345);
+        assert_eq!(ranked.rows_from(12_345, false).next(), Some(&rows[12_345]));
         let mut slices = 1;
         while ranked.shed(100) {
             slices += 1;
