@@ -411,7 +411,7 @@ impl AccessSettings {
             });
         }
         for allowed in &self.weights {
-            may_be_allowed(&allowed.name, allowed.weight)?;
+            may_stand(&allowed.name, allowed.weight)?;
         }
         if !self.weights.is_sorted_by(|a, b| a.name < b.name) {
             return Err(Invalid::WeightOrder);
@@ -425,6 +425,15 @@ impl AccessSettings {
 /// # Errors
 /// The name is empty or too long, or the weight is out of range.
 pub fn may_be_allowed(name: &str, weight: u32) -> Result<(), Invalid> {
+    // No member has another name, and it stands in logs and at terminals.
+    if !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Invalid::Invisible { what: "member" });
+    }
+    may_stand(name, weight)
+}
+
+/// Whether it may stand in a table. One of the first release may have any name of this length.
+fn may_stand(name: &str, weight: u32) -> Result<(), Invalid> {
     validate::name("member", name)?;
     if !(1..=WEIGHT_MAX).contains(&weight) {
         return Err(Invalid::AllowedWeight(name.into()));

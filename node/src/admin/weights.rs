@@ -34,7 +34,7 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// - [`Refusal::Invalid`]: the name has not 1 to 64 bytes, or the weight is not 1 to 100,000.
+    /// - [`Refusal::Invalid`]: the name has not 1 to 64 visible ASCII characters, or the weight is not 1 to 100,000.
     /// - [`Refusal::Conflict`]: it was changed meanwhile, or there are too many (1,024).
     /// - [`Refusal::NotYet`]: the cluster has members of a version that keeps no weights. It admits
     ///   newcomers of any weight.
@@ -44,7 +44,7 @@ impl Admin {
     pub async fn allow_weight(&self, name: &str, weight: u32) -> Result<(), AdminError> {
         may_be_allowed(name, weight).map_err(|why| {
             let field = match why {
-                Invalid::Name { .. } => "name",
+                Invalid::Name { .. } | Invalid::Invisible { .. } => "name",
                 _ => "weight",
             };
             InvalidField::new(field, why.to_string())

@@ -73,6 +73,12 @@ pub enum Invalid {
         /// The kind of thing.
         what: &'static str,
     },
+    /// A name has other characters than those that are seen.
+    #[error("the name of a {what} must have visible ASCII characters alone, without spaces")]
+    Invisible {
+        /// The kind of thing.
+        what: &'static str,
+    },
     /// Two things share a name.
     #[error("two {what} are called {name:?}")]
     SameName {
