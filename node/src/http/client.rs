@@ -34,6 +34,8 @@ use zeroize::Zeroizing;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long a whole answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
+/// A node that sends no sign of life on a stream for this long does not answer. It sends one in 5 s.
+const SIGN_MAX: Duration = Duration::from_secs(11);
 /// How long the answer to a report may take to begin. A healthy node needs some 300 ms.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 /// Parts of a stream that a reader may have before it.
@@ -256,11 +258,11 @@ impl Client {
         let mut text = SentEvents::default();
         let ended = loop {
             tokio::select! {
-                part = tokio::time::timeout(ANSWER_MAX, came.recv()) => match part {
+                part = tokio::time::timeout(SIGN_MAX, came.recv()) => match part {
                     Ok(Some(part)) if text.add(&part, &mut each) => {}
                     Ok(Some(_)) => break Err(Broken::Silent("an event is too large".into())),
                     Ok(None) | Err(_) => {
-                        break Err(Broken::Silent(format!("nothing within {ANSWER_MAX:?}")));
+                        break Err(Broken::Silent(format!("nothing within {SIGN_MAX:?}")));
                     }
                 },
                 ended = &mut answer => {

@@ -168,8 +168,11 @@ async fn follow(
 ) {
     let (mut client, mut failed) = (first.clone(), Some(failed));
     loop {
-        client.address().clone_into(&mut state.borrow_mut().node);
-        let take = |name: &str, json: &str| state.borrow_mut().take(name, json);
+        let take = |name: &str, json: &str| {
+            let mut state = state.borrow_mut();
+            client.address().clone_into(&mut state.node);
+            state.take(name, json);
+        };
         let ended = client.follow(STREAM, take).await;
         if let Some(failed) = failed.take()
             && state.borrow().report.is_none()

@@ -55,9 +55,14 @@ fn heading(state: &TopState) -> Paragraph<'_> {
             format!("{name} coordinates")
         });
     let node = format!("  {coordinator}; seen by {}", state.node);
+    let health = if state.silent.is_some() {
+        "no answer: what you see is old".yellow().bold()
+    } else {
+        health(state.report.as_ref())
+    };
     Paragraph::new(Line::from(vec![
         " doyen top ".bold(),
-        health(state.report.as_ref()),
+        health,
         node.into(),
         "   q ends".dim(),
     ]))
@@ -68,7 +73,7 @@ fn draw_list(frame: &mut Frame<'_>, area: Rect, state: &TopState) {
     let room = usize::from(area.height.saturating_sub(MEMBERS_FRAME));
     let all = state.report.as_ref().map_or(0, |r| r.members.len());
     let first = state.first.min(all.saturating_sub(room));
-    let title = if all > room {
+    let title = if all > room && room > 0 {
         let last = (first + room).min(all);
         format!("members {} to {last} of {all}, oldest first", first + 1)
     } else {
@@ -283,7 +288,9 @@ mod tests {
         (0..200).for_each(|_| state.scroll(1));
         assert!(drawn(&state, 80, 24).contains("members 96 to 100 of 100"));
         state.silent = Some("no answer from 127.0.0.1:7480".into());
-        assert!(drawn(&state, 80, 24).contains("✗ no answer from 127.0.0.1:7480"));
+        let silent = drawn(&state, 80, 24);
+        assert!(silent.contains("✗ no answer from 127.0.0.1:7480"));
+        assert!(silent.contains("what you see is old"));
         let event = TopEvent {
             at: "2026-11-30T01:02:03.000Z".into(),
             severity: "warning".into(),
