@@ -17,6 +17,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// Largest body of a change, unless it says another limit.
 pub(super) const BODY_BYTES_MAX: usize = 16 << 10;
@@ -245,6 +246,11 @@ impl ChangeBody for () {
 /// The body of a request. The guard has let the caller in before it is read.
 struct SentBody<B>(B);
 
+/// Bodies that may be as large as this are read one at a time, so that many of them do not take the
+/// memory of data.
+const LARGE_BODY: usize = 4 << 20;
+static ONE_LARGE_BODY: Semaphore = Semaphore::const_new(1);
+
 impl<B: ChangeBody> FromRequest<Arc<HttpState>> for SentBody<B> {
     type Rejection = HttpFailure;
 
@@ -254,6 +260,11 @@ impl<B: ChangeBody> FromRequest<Arc<HttpState>> for SentBody<B> {
             return none.map(Self).map_err(|e| misread::<B>(&e));
         }
         let summary = request.extensions().get::<Summary>().cloned();
+        // It never closes. Who waits here too long is answered as one whose body is not sent.
+        let _alone = match B::BYTES_MAX {
+            ..LARGE_BODY => None,
+            _ => ONE_LARGE_BODY.acquire().await.ok(),
+        };
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|e| unread::<B>(e.status(), &e.body_text()))?;
         let read: B = parse(&body)?;

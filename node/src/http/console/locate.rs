@@ -71,6 +71,12 @@ pub(in super::super) async fn locate(
 /// A key that is given as text, or in base64.
 pub(super) fn key_of(text: Option<String>, base64: Option<&str>) -> HttpAnswer<Vec<u8>> {
     match (text, base64) {
+        // A query that is no UTF-8 comes with these in place of its bytes.
+        (Some(text), None) if text.contains(char::REPLACEMENT_CHARACTER) => {
+            Err(HttpFailure::bad_request(
+                "the key is no text: give its bytes in base64, as `key-base64`",
+            ))
+        }
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|why| {
             let why = format!("the key is no base64 ({why}): encode its bytes, with padding");
