@@ -623,9 +623,10 @@ fn segmentation(seen: &Examination) -> Vec<HealthFinding> {
         Some(false) => wrong(
             CHECK,
             "each datagram takes a system call of its own, which costs throughput: the system or \
-             the interface does not take several at a time (GSO)",
-            "use Linux 4.18 or newer, and run `ethtool -K INTERFACE tx-udp-segmentation on \
-             tx-checksumming on`; then start the node again",
+             the interface did not take several at a time (GSO), or there was no way to a member \
+             for a while",
+            "start the node again; if it says so again, use Linux 4.18 or newer, and run `ethtool \
+             -K INTERFACE tx-udp-segmentation on tx-checksumming on`",
         ),
         None => one(Unseen, CHECK, "no data thread answered"),
     }
