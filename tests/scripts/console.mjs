@@ -180,6 +180,13 @@ try {
   await tab.keyboard.press("ArrowRight");
   await shows(tab, "leads;");
 
+  // A node that hangs sends nothing: the page must not go on to say what it knew.
+  const asleep = nodes.get("n1").child;
+  asleep.kill("SIGSTOP");
+  await shows(tab, "does not answer", "#verdict");
+  asleep.kill("SIGCONT");
+  await shows(tab, "Safe", "#verdict");
+
   const { resp } = nodes.get("n1");
   await redis(resp, ["SET user:42 Ada", "HSET cart:7 apples 3 pears 5", "SADD tags red green"]);
   await go(tab, "keys", "Keys");

@@ -163,7 +163,13 @@ export const login = () => confirm({
 export const editValue = (body, key, value, then) => confirm({
   title: `Change ${key}`, button: "Write", text: "The whole value is replaced, and its lifetime stays. What clients wrote since you opened it is lost.",
   fields: [{ name: "value", label: "Value", lines: 8, value }],
-  act: async (values) => { await ask("PUT", "/console/key", { ...body, value: values.value.replaceAll("\r\n", "\n") }); then(); return "It is written."; },
+  act: async (values) => {
+    const given = values.value.replaceAll("\r\n", "\n");
+    if (given === value) return "Nothing was changed.";
+    await ask("PUT", "/console/key", { ...body, value: given });
+    then();
+    return "It is written.";
+  },
 });
 export const setLifetime = (body, key, then) => confirm({
   title: `Lifetime of ${key}`, button: "Set", text: "After this time, the key is gone with its value. A new time replaces the present one.",

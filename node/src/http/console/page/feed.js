@@ -20,9 +20,15 @@ function forgetToken() {
   token = null;
   sessionStorage.removeItem(KEY);
 }
+/** What only some roles see is forgotten with the role. */
+function forgetKnown() {
+  Object.assign(state, { hello: null, map: null, busiest: null, moves: null, events: [] });
+  changed("all");
+}
 export function setToken(next) {
   token = next || null;
   if (token) sessionStorage.setItem(KEY, token); else sessionStorage.removeItem(KEY);
+  forgetKnown();
   connection?.abort();
   wake?.();
 }
@@ -78,10 +84,19 @@ function take(name, value) {
 
 let connection = null;
 let wake = null;
+/** The node sends a sign of life every 5 s. After this time without one, it does not answer. */
+const SILENT = 12_000;
 const pause = (ms) => new Promise((done) => { wake = done; setTimeout(done, ms); });
 
 async function read() {
   connection = new AbortController();
+  let silent = null;
+  const alive = () => { clearTimeout(silent); silent = setTimeout(() => connection.abort(), SILENT); };
+  alive();
+  try { return await readStream(alive); } finally { clearTimeout(silent); }
+}
+
+async function readStream(alive) {
   const answer = await fetch("/console/stream", {
     headers: token ? { authorization: bearer() } : {}, signal: connection.signal, cache: "no-store",
   });
@@ -93,12 +108,14 @@ async function read() {
     return 3600_000;
   }
   state.full = answer.status === 429 ? await reason(answer) : null;
+  if (state.full) return 8000;
   if (!answer.ok) throw new Error(`the node answered ${answer.status}`);
   state.connected = true; state.refused = null; state.events = [];
   changed("connected");
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "";;) {
     const { value, done } = await reader.read();
+    alive();
     if (done) return 500;
     rest += value;
     const parts = rest.split("\n\n");
@@ -118,8 +135,8 @@ async function read() {
 export async function follow() {
   for (let wait = 500;;) {
     let next = wait;
-    try { next = await read(); wait = 500; } catch { next = wait; wait = Math.min(wait * 2, 8000); }
-    state.connected = false;
+    try { next = await read(); wait = 500; } catch { next = wait; wait = Math.min(wait * 2, 8000); state.full = null; }
+    state.connected = false; state.waiting = null;
     changed("connected");
     await pause(next);
   }

@@ -42,7 +42,7 @@ export function keysView() {
     try {
       const found = await ask("GET", `/console/value?${query({ "key-base64": encoded, ...(after ? { after } : {}) })}`);
       const body = { ...where(), "key-base64": encoded };
-      const again = () => open(encoded), isText = typeof found.value === "string";
+      const again = () => open(encoded), isText = typeof found.value === "string" && !found.value.includes("\r");
       const rows = [...before, ...(found.items ?? [])];
       const tools = found.writable ? [
         found.items ? null : isText && !found.next ? mayRun("Edit…", () => act.editValue(body, text(found.key), found.value, again)) : null,
@@ -53,6 +53,7 @@ export function keysView() {
         h("p", { class: "sub" }, [found.type, found.items ? `${number(found.length)} fields` : bytes(found.length), `${bytes(found.bytes)} in memory`, found.ttl_ms === null ? "does not expire" : `expires in ${duration(found.ttl_ms / 1000)}`].join("; ")),
         found.items ? table([["Field", (one) => h("code", { class: "break" }, text(one.field))], ...(rows.some((one) => "value" in one) ? [["Value", (one) => h("code", { class: "break" }, text(one.value))]] : [])], rows)
           : h("pre", { tabindex: "0", class: "value" }, text(found.value)),
+        found.writable && typeof found.value === "string" && !isText ? h("p", { class: "hint" }, "It has carriage returns, which a browser would change: write it with a Redis client.") : null,
         found.next ? h("div", { class: "row after" }, button(found.items ? "More fields" : "Next part", () => open(encoded, found.next, found.items ? rows : []))) : null));
     } catch (error) { value.replaceChildren(h("p", {}, error.message)); }
   }

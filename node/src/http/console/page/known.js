@@ -36,7 +36,7 @@ function holdings() {
 /** No member coordinates, so nothing can be changed. */
 export const halted = () => state.status !== null && !state.status.coordinator;
 /** Whether changes are offered: to a role that may make them, while they can succeed. */
-export const mayChange = () => act.may() && !halted();
+export const mayChange = () => act.may() && state.connected && !halted();
 export const button = (text, run, kind) => h("button", { type: "button", class: kind, on: { click: run } }, text);
 export const mayRun = (text, run, kind) => mayChange() ? button(text, run, kind) : null;
 
