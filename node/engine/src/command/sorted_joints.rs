@@ -107,8 +107,8 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 160;
 
 /// The members of sorted sets together. The numbers: how ([`Combining`]), what becomes of scores
-/// ([`Aggregate`]), and with scores (1). The runs: the weights, eight bytes each, or none if all are
-/// 1; and the further keys. → `Many`
+/// ([`Aggregate`]), and with scores (1). The runs: the weights, eight bytes each, or none if all
+/// are 1; and the further keys. → `Many`
 static COMBINE: Joint = Joint {
     number: NUMBER,
     name: "zset combine",
@@ -137,8 +137,8 @@ static COMBINE: Joint = Joint {
     ..JOINT
 };
 
-/// How many members sorted sets have in common. The numbers: as those of `COMBINE`, the last one the
-/// most that is counted; 0: all. → `Int`
+/// How many members sorted sets have in common. The numbers: as those of `COMBINE`, the last one
+/// the most that is counted; 0: all. → `Int`
 static COUNT_COMMON: Joint = Joint {
     number: NUMBER + 1,
     name: "zset count common",
@@ -244,8 +244,8 @@ static STORE_RANGE: Joint = Joint {
     ..STORE
 };
 
-/// Takes the members with the lowest scores out of the first key that has any: so many. The runs are
-/// the further keys. → `Many`, the key and its members with their scores, or `Nil`
+/// Takes members with the lowest scores out of the first key that has any, as many as the number
+/// says. The runs are the further keys. → `Many`, the key and its members with their scores, or `Nil`
 static POP_FIRST_MIN: Joint = Joint {
     number: NUMBER + 6,
     name: "zset pop first least",

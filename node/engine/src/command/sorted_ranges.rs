@@ -316,9 +316,9 @@ pub(super) fn shown(score: &[u8]) -> Outcome {
     Outcome::Bulk(Value::from(&score_text(score_of(score))[..]))
 }
 
-/// Which members a range has: those of a part, in order or in reverse, without the first ones, and
-/// no more than so many. The numbers: the part, in reverse (1), how many are left out, and how many
-/// there are at most; negative: all.
+/// Which members a range has: those of a part, in order or in reverse, without the first ones, up to
+/// a number of them. The numbers: the part, in reverse (1), how many are left out, and how many there
+/// are at most; negative: all.
 pub(super) const RANGE_NUMBERS: usize = PART_NUMBERS + 3;
 
 /// The members of the range whose numbers come first.
@@ -335,7 +335,8 @@ pub(super) fn members_of_range<'a>(
         // Ranks of a range in reverse count from the end.
         SortedPart::Ranks { first, last } if reverse => {
             let (from, to) = ordered.span(&SortedPart::Ranks { first, last });
-            (ordered.len() - to, ordered.len() - from.min(ordered.len()))
+            let length = ordered.len();
+            (length - to.min(length), length - from.min(length))
         }
         part => ordered.span(&part),
     };

@@ -99,7 +99,10 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
         .parse(|c| ranging(c, &RANGE, RangeOptions::of(PartBy::Rank, true), false)),
     command("zrevrangebylex", "2.8.9", -4, "sorted-set", "readonly")
         .on(ONE_KEY, Access::READ, "sortedset")
-        .about("Return a range of members in a sorted set, by lexicographical range, from higher to lower")
+        .about(
+            "Return a range of members in a sorted set, by lexicographical range, from higher to \
+             lower",
+        )
         .parse(|c| ranging(c, &RANGE, RangeOptions::of(PartBy::Member, true), false)),
     command("zrevrangebyscore", "2.2.0", -4, "sorted-set", "readonly")
         .on(ONE_KEY, Access::READ, "sortedset")
@@ -262,7 +265,8 @@ pub(super) static RANGE: Procedure = procedure(
 .costs(values)
 .on_fields(range);
 
-/// Takes the members with the lowest scores out: so many. → `Many`, each with its score
+/// Takes members with the lowest scores out, as many as the number says. → `Many`, each with its
+/// score
 pub(super) static POP_MIN: Procedure =
     procedure(NUMBER + 9, "zset pop least", Kind::SortedSet, (1, 0))
         .costs(takes)

@@ -4,8 +4,8 @@
 //!   inner: child, child, ...        each: what its rows weigh together
 //!   leaf:  row, row, ...            handles of entries that the index of the table has, too
 //! ```
-//! Each row has a weight: how many elements it holds. So the row of the n-th element, and the number
-//! of elements before a bound, are found in O(log n).
+//! Each row has a weight: how many elements it holds. So the row of the n-th element, and the
+//! number of elements before a bound, are found in O(log n).
 //!
 //! It is derived from the rows: no log, snapshot or checksum knows it.
 

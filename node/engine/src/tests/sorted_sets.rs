@@ -156,6 +156,8 @@ fn ranges_and_ranks_are_those_of_a_sorted_list() {
         back.reverse();
         assert_eq!(w.texts_of(2, "ZREVRANGE z 2 6"), back[2..7]);
         assert_eq!(w.texts_of(2, "ZRANGE z 2 6 REV"), back[2..7]);
+        assert_eq!(w.texts_of(2, "ZREVRANGE z 800 900"), [""; 0]);
+        assert_eq!(w.texts_of(2, "ZREVRANGE none 5 7"), [""; 0]);
         assert_eq!(
             w.texts_of(2, "ZRANGEBYSCORE z 3 5"),
             names(&between(3.0, 5.0))
