@@ -374,6 +374,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         &shard::SERVES_THE_GONE,
         waiting::those_that_leave_get_nothing,
     ),
+    (
+        &shard::GRANTS_TWICE,
+        waiting::one_thing_is_granted_to_one_caller,
+    ),
+    (
+        &shard::GRANTS_FOR_EVER,
+        waiting::a_grant_that_is_not_used_is_the_next_callers,
+    ),
     (&shard::SLOW_IS_SILENT, data::a_slow_link_costs_no_copy),
     (
         &shard::BELIEVES_LATE_FOR_EVER,

@@ -67,6 +67,10 @@ doyen_placement::mutants! {
     STALLS_FOR_EVER = ("stalls-for-ever", "waiting"),
     /// A primary does not look at those that wait when their key changes.
     SLEEPS_THROUGH_CHANGES = ("sleeps-through-changes", "waiting"),
+    /// What one caller was granted is granted to the next ones, too.
+    GRANTS_TWICE = ("grants-twice", "waiting"),
+    /// A grant whose caller takes nothing never lapses.
+    GRANTS_FOR_EVER = ("grants-for-ever", "waiting"),
     /// A primary does not tell all changes that were committed together.
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A primary logs a changed value as that of a new key.

@@ -1,6 +1,7 @@
 //! Checks of callers that wait at a primary for a key to change.
 
 use super::shards::{Shards, next, table};
+use crate::action_of;
 use doyen_engine::op::Outcome;
 use doyen_engine::sync::{self, Acquired, Owner, Permits};
 use std::time::Duration;
@@ -95,4 +96,40 @@ pub(super) fn those_that_leave_get_nothing() -> Result<(), String> {
     let asked = s.submit(3, KEY, acquire(3));
     let outcome = s.done(asked, 500, "the next owner")?;
     self::token(&outcome).map(drop)
+}
+
+/// Two callers that wait for an element of a key, through two nodes, and the first one was told
+/// that there is one.
+fn told() -> Result<(Shards, [u64; 2]), String> {
+    let mut s = Shards::new(3);
+    s.show_all(&table(3, &[1, 2]));
+    let long = Duration::from_secs(600);
+    let mut waiting = [0; 2];
+    for (place, token) in [3, 2].into_iter().zip(&mut waiting) {
+        *token = s.waits(place, KEY, action_of(&["SCARD", "key"]), long);
+        s.run(20)?;
+    }
+    let pushed = s.submit(3, KEY, action_of(&["SADD", "key", "element"]));
+    s.done(pushed, 500, "an element is pushed")?;
+    s.done(waiting[0], 500, "the first that waits is told")?;
+    Ok((s, waiting))
+}
+
+/// One element comes: one of those that wait hears of it.
+pub(super) fn one_thing_is_granted_to_one_caller() -> Result<(), String> {
+    let (mut s, [_, second]) = told()?;
+    s.run(100)?;
+    match s.outcome(second) {
+        None => Ok(()),
+        Some(outcome) => Err(format!(
+            "there is nothing for it, and it is told: {outcome:?}"
+        )),
+    }
+}
+
+/// The caller that has the grant takes nothing: the next one has it after a lease.
+pub(super) fn a_grant_that_is_not_used_is_the_next_callers() -> Result<(), String> {
+    let (mut s, [_, second]) = told()?;
+    s.done(second, 2_000, "the first one has taken nothing for a lease")
+        .map(drop)
 }

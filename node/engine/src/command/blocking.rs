@@ -6,7 +6,8 @@
 //! operation is known, because a caller that waits would keep all later numbers open. So an
 //! operation may wait only if it names what it takes: if a caller asks again because its answer was
 //! lost, it must find that it has it already. An owner of a lock and a claim of a cache do so. An
-//! operation that cannot do so waits with a read, and takes in an ordinary operation.
+//! operation that cannot do so, such as a pop, waits with a read that counts what the key holds,
+//! and takes in an ordinary operation. What it counts is given to one waiter each, by grants.
 //!
 //! While it is blocked it must change nothing, because each attempt would then be a reason for the
 //! next one.
@@ -14,7 +15,8 @@
 use super::operation::{Action, Operation, Work};
 use super::procedure::{Called, Inputs, Procedure};
 use super::{cached, sync};
-use crate::value::outcome::Outcome;
+use crate::mutant::{self, broken};
+use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -23,23 +25,51 @@ struct Blocking {
     procedure: &'static Procedure,
     /// Whether it changes nothing while it is blocked.
     rests: fn(&Inputs) -> bool,
-    /// What its outcome says: the milliseconds after which it could go on although its key did not
-    /// change. `None`: it is not blocked.
-    blocked: fn(&Outcome) -> Option<u64>,
+    /// What its outcome says, given the number of callers that have a grant for what the key holds:
+    /// the milliseconds after which it could go on although its key did not change. `None`: it is
+    /// not blocked.
+    blocked: fn(&Outcome, usize) -> Option<u64>,
 }
 
 static BLOCKING: &[Blocking] = &[
     Blocking {
         procedure: &sync::ACQUIRE,
         rests: sync::takes_no_place,
-        blocked: sync::blocked,
+        blocked: |outcome, _| sync::blocked(outcome),
     },
     Blocking {
         procedure: &cached::CLAIM,
         rests: |inputs| !cached::renews(inputs),
-        blocked: cached::blocked,
+        blocked: |outcome, _| cached::blocked(outcome),
     },
+    waits_for(&super::sets::LENGTH),
 ];
+
+/// A key that is missing, or holds no more than was granted, is looked at again after this time,
+/// although nothing has changed it.
+const LOOKED_AT_MS: u64 = 3_600_000;
+
+/// A procedure that counts what a key holds. It is blocked while there is nothing for its caller. A
+/// key of another kind is nothing to wait for, as in Redis.
+const fn waits_for(procedure: &'static Procedure) -> Blocking {
+    Blocking {
+        procedure,
+        rests: |_| true,
+        blocked: |outcome, grants| {
+            let grants = if broken(&mutant::GRANTS_TWICE) {
+                0
+            } else {
+                grants
+            };
+            let is_for_it = match outcome {
+                Outcome::Int(held) => usize::try_from(*held).is_ok_and(|held| held > grants),
+                Outcome::Failed(Failure::WrongType) => false,
+                _ => true,
+            };
+            (!is_for_it).then_some(LOOKED_AT_MS)
+        },
+    }
+}
 
 /// Beyond the limit of operations that wait, this part of it is kept for those of holders.
 const HOLDERS_PART: usize = 8;
@@ -65,11 +95,17 @@ impl Action {
             .is_some_and(|(blocking, inputs)| (blocking.rests)(inputs))
     }
 
-    /// After which time it could go on although its key did not change. `None`: by this outcome it
-    /// is not blocked.
-    pub(crate) fn blocked(&self, outcome: &Outcome) -> Option<Duration> {
+    /// Whether its caller takes in another operation what it waited for.
+    pub(crate) fn takes_grant(&self) -> bool {
+        let waits = self.blocking();
+        waits.is_some_and(|(blocking, inputs)| !(blocking.procedure.footprint)(inputs).writes)
+    }
+
+    /// After which time it could go on although its key did not change, given the number of `grants`
+    /// of what the key holds. `None`: by this outcome it is not blocked.
+    pub(crate) fn blocked(&self, outcome: &Outcome, grants: usize) -> Option<Duration> {
         let (blocking, _) = self.blocking()?;
-        (blocking.blocked)(outcome).map(Duration::from_millis)
+        (blocking.blocked)(outcome, grants).map(Duration::from_millis)
     }
 }
 

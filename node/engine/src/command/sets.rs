@@ -160,7 +160,7 @@ static HAS_SOME: Procedure =
 static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0)).costs(values);
 
 /// How many members there are. → `Int`
-static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
+pub(super) static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or a count of them →
 /// `Bulk`, all in one run of bytes

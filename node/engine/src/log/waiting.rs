@@ -14,9 +14,16 @@
 //! long as they go on. So one change wakes one waiter if there is enough for one, and waiters that
 //! stay in line cost nothing. Lines are tried in the order in which they were woken.
 //!
+//! An operation that only reads takes nothing: its caller takes in an ordinary operation, after the
+//! answer. Until then the ticket has a *grant*. While it is live, the next ticket goes on only if
+//! the key holds more things than there are grants, so that one thing wakes one waiter. A grant
+//! ends when its caller withdraws the ticket, and lapses after one lease. It keeps nothing from
+//! callers that do not wait: if one of them was faster, the caller waits again.
+//!
 //! Tickets live in memory alone, for a tenure. A caller whose ticket is lost asks again, with its
 //! age. Tickets of a key that come within one lease of the first one are ordered by their age, so
-//! that a line survives a failover; later ones come behind.
+//! that a line survives a failover; later ones come behind. A ticket that takes a grant always
+//! keeps its age, because its caller may have to wait again.
 //!
 //! All processes share a room. Each may fill as much of it as is left beside all tickets: one alone
 //! gets a half, two get a third each. So one that fills what it may leaves room for the others.
@@ -49,6 +56,8 @@ pub(crate) struct Ticket<W> {
     pub(crate) work: W,
     /// Bytes of `work`.
     pub(crate) bytes: usize,
+    /// It takes a grant when it goes on.
+    pub(crate) takes_grant: bool,
 }
 
 /// A ticket that has entered.
@@ -59,6 +68,8 @@ struct Placed<W> {
     work: W,
     /// All that it takes.
     bytes: usize,
+    /// It has gone on, and has a grant until then.
+    granted: Option<Time>,
 }
 
 /// How many tickets there are, and what they take.
@@ -102,6 +113,8 @@ struct TicketLine {
     /// When the first ticket came.
     began: Time,
     tickets: BTreeMap<Rank, TicketName>,
+    /// Tickets that have gone on, by the time at which their grants lapse.
+    grants: BTreeSet<(Time, TicketName)>,
     next: NextTicket,
 }
 
@@ -174,7 +187,8 @@ impl<W> WaitingRoom<W> {
 
     /// A ticket takes its place in a line. It has waited for `age` already, elsewhere. Tickets that
     /// come within `lease` of the first one are ordered by their age. A ticket that is here already
-    /// keeps its place. `most` is what the room holds.
+    /// keeps its place, and gives back its grant: its caller does not know of it. `most` is what
+    /// the room holds.
     ///
     /// # Errors
     /// There is no room for more tickets of this process.
@@ -185,8 +199,14 @@ impl<W> WaitingRoom<W> {
         (now, age, lease): (Time, Duration, Duration),
         most: Filled,
     ) -> Result<(), RoomIsFull> {
-        let Ticket { name, work, bytes } = ticket;
+        let Ticket {
+            name,
+            work,
+            bytes,
+            takes_grant,
+        } = ticket;
         if self.tickets.contains_key(&name) {
+            self.give_back(name);
             return Ok(());
         }
         let bytes = bytes + key.2.len() + TICKET_OVERHEAD;
@@ -205,9 +225,10 @@ impl<W> WaitingRoom<W> {
         let line = lines.entry(key.2.clone()).or_insert_with(|| TicketLine {
             began: now,
             tickets: BTreeMap::new(),
+            grants: BTreeSet::new(),
             next: NextTicket::Now,
         });
-        let since = if now.since(line.began) <= lease {
+        let since = if takes_grant || now.since(line.began) <= lease {
             let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
             Time(now.0.saturating_sub(age))
         } else {
@@ -225,6 +246,7 @@ impl<W> WaitingRoom<W> {
             rank,
             work,
             bytes,
+            granted: None,
         };
         self.tickets.insert(name, placed);
         Ok(())
@@ -232,22 +254,76 @@ impl<W> WaitingRoom<W> {
 
     /// A ticket leaves: its caller is gone, or has its answer. False: it is not here.
     pub(crate) fn leave(&mut self, name: TicketName) -> bool {
-        let Some(Placed { key, rank, .. }) = self.take(name) else {
+        let Some(Placed {
+            key, rank, granted, ..
+        }) = self.take(name)
+        else {
             return false;
         };
         let Some(line) = self.line_mut(&key) else {
             return false;
         };
-        let first = line.tickets.first_key_value();
-        let was_first = first.is_some_and(|(first, _)| *first == rank);
-        line.tickets.remove(&rank);
-        if line.tickets.is_empty() {
+        let frees = if let Some(until) = granted {
+            line.grants.remove(&(until, name))
+        } else {
+            let first = line.tickets.first_key_value();
+            let was_first = first.is_some_and(|(first, _)| *first == rank);
+            line.tickets.remove(&rank);
+            was_first
+        };
+        if line.tickets.is_empty() && line.grants.is_empty() {
             self.end_line(&key);
-        } else if was_first {
+        } else if frees {
             // What the first one waited for may be enough for the next one.
             self.wake(&key);
         }
         true
+    }
+
+    /// The first ticket of a line goes on, and has a grant until then.
+    pub(crate) fn grant(&mut self, name: TicketName, until: Time) {
+        let Some(placed) = self.tickets.get_mut(&name) else {
+            return;
+        };
+        placed.granted = Some(until);
+        let (key, rank) = (placed.key.clone(), placed.rank);
+        if let Some(line) = self.line_mut(&key) {
+            line.tickets.remove(&rank);
+            line.grants.insert((until, name));
+            self.wake(&key);
+        }
+    }
+
+    /// A ticket that has a grant waits again, at its place.
+    fn give_back(&mut self, name: TicketName) {
+        let Some(placed) = self.tickets.get_mut(&name) else {
+            return;
+        };
+        let (key, rank) = (placed.key.clone(), placed.rank);
+        if let Some(until) = placed.granted.take()
+            && let Some(line) = self.line_mut(&key)
+        {
+            line.grants.remove(&(until, name));
+            line.tickets.insert(rank, name);
+            self.wake(&key);
+        }
+    }
+
+    /// How many tickets of a line have grants. Those that have lapsed end.
+    pub(crate) fn grants(&mut self, key: &WaitedKey, now: Time) -> usize {
+        while let Some(line) = self.line_mut(key)
+            && let Some((until, name)) = line.grants.first().copied()
+            && until <= now
+            && !broken(&mutant::GRANTS_FOR_EVER)
+        {
+            line.grants.remove(&(until, name));
+            let is_over = line.tickets.is_empty() && line.grants.is_empty();
+            self.take(name);
+            if is_over {
+                self.end_line(key);
+            }
+        }
+        self.line(key).map_or(0, |line| line.grants.len())
     }
 
     fn take(&mut self, name: TicketName) -> Option<Placed<W>> {
@@ -283,7 +359,7 @@ impl<W> WaitingRoom<W> {
         }
     }
 
-    /// Empties the lines of a partition, and returns whose tickets were there.
+    /// Empties the lines of a partition, and returns whose tickets waited there.
     pub(crate) fn end(&mut self, at: PartitionRef) -> Vec<TicketName> {
         let maps = self.lines.range((at, MapId(0))..=(at, MapId(u32::MAX)));
         let keys: Vec<WaitedKey> = maps
@@ -291,9 +367,14 @@ impl<W> WaitingRoom<W> {
             .collect();
         let mut names = Vec::new();
         for key in keys {
-            let line = self.line_mut(&key);
-            let tickets = line.map(|line| std::mem::take(&mut line.tickets));
-            for name in tickets.into_iter().flat_map(BTreeMap::into_values) {
+            let Some(line) = self.line_mut(&key) else {
+                continue;
+            };
+            let tickets = std::mem::take(&mut line.tickets);
+            for (_, name) in std::mem::take(&mut line.grants) {
+                self.take(name);
+            }
+            for name in tickets.into_values() {
                 self.take(name);
                 names.push(name);
             }
@@ -372,10 +453,13 @@ impl<W> WaitingRoom<W> {
         Some((*name, &self.tickets.get(name)?.work))
     }
 
-    /// The first ticket of a line is blocked. It is tried again when the key changes, and at the
-    /// latest after this time. What it changed itself does not count.
+    /// The first ticket of a line is blocked, or there is none. It is tried again when the key
+    /// changes, when the next grant lapses, and at the latest after this time. What it changed
+    /// itself does not count.
     pub(crate) fn rest(&mut self, key: &WaitedKey, now: Time, within: Duration) {
-        self.set_next(key, NextTicket::Rest(now + within.max(REST_LEAST)));
+        let lapses = self.line(key).and_then(|line| line.grants.first());
+        let until = lapses.map_or(now + within, |(lapses, _)| (now + within).min(*lapses));
+        self.set_next(key, NextTicket::Rest(until.max(now + REST_LEAST)));
     }
 
     /// The partition of a line executes nothing at present.

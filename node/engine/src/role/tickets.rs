@@ -59,6 +59,8 @@ pub(crate) struct Tickets {
     /// By their numbers, which are numbers of operations of this thread.
     own: BTreeMap<u64, OwnTicket>,
     numbers: BTreeMap<CallToken, u64>,
+    /// Callers that have a grant, until they withdraw the ticket: its number, and where it is.
+    granted: BTreeMap<CallToken, (u64, (PartitionRef, MemberId))>,
     ends: BTreeSet<(Time, u64)>,
     unasked: BTreeSet<u64>,
     /// When tickets that were sent back are asked again.
@@ -119,6 +121,7 @@ impl Tickets {
 
     /// A member is gone: what was asked there is to be asked again.
     pub(crate) fn gone(&mut self, member: MemberId) {
+        self.granted.retain(|_, (_, (_, at))| *at != member);
         let at = |own: &OwnTicket| own.asked.is_some_and(|(_, asked)| asked == member);
         let there = self.own.iter().filter(|(_, own)| at(own)).map(|(n, _)| *n);
         for n in there.collect::<Vec<_>>() {
@@ -150,14 +153,14 @@ impl Slots {
         operation: Operation,
         (age, until): (Duration, Option<Time>),
     ) {
-        let refused = if operation.key.len() > host.limits.key_bytes_max {
-            Some(Failure::TooLarge)
-        } else if host.tickets.own.len() >= host.limits.waiting_max {
-            Some(Failure::Overloaded)
+        let may = if operation.key.len() > host.limits.key_bytes_max {
+            Err(Failure::TooLarge)
+        } else if host.tickets.own.len() >= host.limits.tickets_max {
+            Err(Failure::Overloaded)
         } else {
-            None
+            host.tables.need_level(operation.action.level())
         };
-        if let Some(failure) = refused {
+        if let Err(failure) = may {
             return host.callers.answer(token, Outcome::Failed(failure));
         }
         let n = host.callers.number();
@@ -302,13 +305,14 @@ impl Host {
         // Clients leave room for members, as for calls.
         let shares = if name.0.is_client() { 1 } else { 2 };
         let most = Filled {
-            tickets: self.limits.waiting_max.saturating_mul(shares),
+            tickets: self.limits.tickets_max.saturating_mul(shares),
             bytes: self.limits.tickets_bytes_max() / 2 * shares,
         };
         let key = (at, operation.map, operation.key.clone());
         let ticket = Ticket {
             name,
             bytes: operation.bytes_apart(),
+            takes_grant: operation.action.takes_grant(),
             work: operation,
         };
         let times = (self.now, age, self.limits.takeover_wait);
@@ -394,15 +398,24 @@ impl Host {
     /// Gives the caller of a ticket its outcome.
     fn answer_ticket(&mut self, n: u64, outcome: Outcome) {
         if let Some(own) = self.tickets.take(n) {
-            if own.again {
+            let is_granted =
+                own.operation.action.takes_grant() && !matches!(outcome, Outcome::Failed(_));
+            if let Some(asked) = own.asked.filter(|_| is_granted) {
+                self.tickets.granted.insert(own.token, (n, asked));
+            } else if own.again {
                 self.withdraw(n, own.asked);
             }
             self.callers.answer(own.token, outcome);
         }
     }
 
-    /// The caller behind this token does not wait any more. False: it did not.
+    /// The caller behind this token does not wait any more, and gives back its grant if it has one.
+    /// False: it did not wait.
     pub(crate) fn end_waiting(&mut self, token: CallToken) -> bool {
+        if let Some((n, asked)) = self.tickets.granted.remove(&token) {
+            self.withdraw(n, Some(asked));
+            self.set_wait_timer();
+        }
         let n = self.tickets.numbers.get(&token).copied();
         let ended = n.and_then(|n| self.end_ticket(n)).is_some();
         if ended {

@@ -63,6 +63,8 @@ struct Together {
 const WOKEN_SLICE: usize = 64;
 /// If there is no room for what a caller waits with, it is tried again after this time.
 const STALLED: Duration = Duration::from_millis(50);
+/// A line in which no ticket waits is looked at after this time, unless a grant lapses before.
+const GRANTS_LAST_MAX: Duration = Duration::from_secs(60);
 
 /// How often an operation on several keys is run at most before it waits for room.
 const ROOM_ATTEMPTS: usize = 3;
@@ -115,8 +117,11 @@ impl ShardContext {
 
     /// Executes the first ticket of a line. If it is still blocked, it stays where it is.
     fn try_first(&mut self, slot: &mut Slot, key: &WaitedKey) {
+        let now = self.host.now;
+        let grants = self.host.waiting.grants(key, now);
         let Some((name, operation)) = self.host.waiting.first(key) else {
-            return;
+            // Its grants end by themselves.
+            return self.host.waiting.rest(key, now, GRANTS_LAST_MAX);
         };
         if !slot.executes_tickets() {
             return self.host.waiting.stall(key);
@@ -132,7 +137,6 @@ impl ShardContext {
         let until = self.host.now + self.host.limits.park;
         let work = Work::Key(operation);
         let call = PendingCall::new(source, n, work, (until, true));
-        let now = self.host.now;
         let done = match self.step(slot, &call, None) {
             CallStep::Done(done) => done,
             CallStep::Refused(failure) => Execution::unlogged(Outcome::Failed(failure), 0),
@@ -140,14 +144,22 @@ impl ShardContext {
                 return self.host.waiting.rest(key, now, STALLED);
             }
         };
-        let blocked = match &call.work {
-            Work::Key(op) => op.action.blocked(&done.outcome),
-            Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => None,
+        let (blocked, takes_grant) = match &call.work {
+            Work::Key(op) => (
+                op.action.blocked(&done.outcome, grants),
+                op.action.takes_grant() && !matches!(done.outcome, Outcome::Failed(_)),
+            ),
+            Work::Partition(_) | Work::Transaction(_) | Work::Script(_) => (None, false),
         };
         if let Some(within) = blocked {
             return self.host.waiting.rest(key, now, within);
         }
-        self.host.waiting.leave(name);
+        if takes_grant {
+            let lapses = now + self.host.limits.takeover_wait;
+            self.host.waiting.grant(name, lapses);
+        } else {
+            self.host.waiting.leave(name);
+        }
         self.host.callers.outstanding += 1;
         if let Some(held) = slot.held.as_deref_mut() {
             held.count(&call.work, &done.outcome);

@@ -11,6 +11,8 @@ use crate::wire::frame::Frame;
 use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
+mod pops;
+
 const LONG: Duration = Duration::from_secs(60);
 
 fn owner(n: u16) -> Owner {
@@ -370,7 +372,7 @@ fn those_that_wait_follow_a_partition_that_moves_or_is_split() {
 #[test]
 fn a_room_that_is_full_says_so_and_serves_those_that_are_in_it() {
     let mut limits = Limits::of_test();
-    limits.waiting_max = 5;
+    limits.tickets_max = 5;
     let mut w = World::with_limits(90, 2, |_| 1, &limits, |_| vec![1, 2]);
     let key = key_of(0);
     let first = w.wait_for(1, &key, 100, None);
@@ -446,7 +448,7 @@ fn a_ticket_keeps_nothing_of_the_buffer_that_it_came_in() {
 #[test]
 fn a_peer_that_fills_the_room_leaves_a_place_to_each_other_one() {
     let mut limits = Limits::of_test();
-    limits.waiting_max = 8;
+    limits.tickets_max = 8;
     let mut w = World::with_limits(94, 3, |_| 1, &limits, |_| vec![1, 2]);
     let key = key_of(0);
     w.wait_for(1, &key, 100, None);

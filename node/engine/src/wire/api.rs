@@ -103,7 +103,7 @@ const READERS_PART: usize = 16;
 const READERS_BYTES_OF_CLIENT: usize = 64 << 20;
 /// Tickets of callers that wait may always take the first, and never take more than the second.
 const TICKETS_BYTES_LEAST: usize = 1 << 20;
-const TICKETS_BYTES_MAX: usize = 160 << 20;
+const TICKETS_BYTES_MAX: usize = 256 << 20;
 /// Frames that are not whole may always take the first, and need never take more than the second
 /// because values are large.
 const FRAMES_BYTES_LEAST: usize = 4 << 20;
@@ -133,6 +133,9 @@ pub struct Limits {
     pub park: Duration,
     /// The most operations that wait at the same time.
     pub waiting_max: usize,
+    /// The most operations of one thread's callers that wait in line: 262,144. A primary keeps as
+    /// many for clients, and twice as many for members.
+    pub tickets_max: usize,
     /// A copy that has not acknowledged for this long is to leave the in-sync set: 1.5 s.
     pub copy_silent_max: Duration,
     /// If this many bytes are on their way to one peer, a write waits before it is executed: 8 MiB,
@@ -169,6 +172,7 @@ impl Default for Limits {
             range_bytes_max: 64 << 20,
             park: PARK,
             waiting_max: 1 << 16,
+            tickets_max: 1 << 18,
             copy_silent_max: Duration::from_millis(1_500),
             ahead_bytes_max: 8 << 20,
             chunk_bytes: 64 << 10,
@@ -192,6 +196,7 @@ impl Limits {
             tail_bytes_max: 8 << 20,
             tail_bytes_least: 4 << 10,
             waiting_max: 10_000,
+            tickets_max: 10_000,
             chunk_bytes: 256,
             chunks_in_flight: 2,
             copies_max: 2,

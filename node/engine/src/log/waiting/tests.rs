@@ -24,6 +24,7 @@ fn ticket(member: u64, n: u64) -> Ticket<()> {
         name: (MemberId(member), n),
         work: (),
         bytes: 10,
+        takes_grant: false,
     }
 }
 
@@ -181,6 +182,45 @@ fn lines_of_a_partition_that_executes_nothing_are_tried_once_it_does() {
     assert_eq!(both, [Some(key(0, 1)), Some(key(0, 2)), None]);
 }
 
+#[test]
+fn a_grant_leaves_its_line_when_it_is_withdrawn_lapses_or_is_asked_for_again() {
+    let line = key(0, 1);
+    let mut room = WaitingRoom::default();
+    for n in 1..=4 {
+        room.come(n, n, 0);
+    }
+    for n in 1..=3 {
+        assert_eq!(room.next_woken(), Some(line.clone()));
+        room.grant((MemberId(1), n), ms(500 + n));
+    }
+    assert_eq!(
+        (
+            room.grants(&line, ms(500)),
+            room.waiting(line.0, line.1, &line.2)
+        ),
+        (3, 1)
+    );
+    let _ = room.next_woken();
+    // The line rests no longer than until the next grant lapses.
+    room.rest(&line, ms(400), Duration::from_secs(60));
+    assert_eq!(room.next_due(), Some(ms(501)));
+    assert_eq!(room.grants(&line, ms(501)), 2);
+    assert!(room.leave((MemberId(1), 2)) && !room.leave((MemberId(1), 1)));
+    assert_eq!(room.next_woken(), Some(line.clone()));
+    // Its caller asks again, so it was never told, and is before the fourth.
+    room.come(3, 700, 0);
+    assert_eq!(room.grants(&line, ms(502)), 0);
+    assert_eq!(room.first(&line).map(|(name, ())| name.1), Some(3));
+    assert_eq!(room.served(), [3, 4]);
+    assert!(room.lines.is_empty() && room.filled == Filled::default());
+    // Grants alone keep a line, and leave nothing behind.
+    room.come(5, 1_000, 0);
+    room.grant((MemberId(1), 5), ms(1_500));
+    assert_eq!(room.grants(&line, ms(1_499)), 1);
+    assert_eq!(room.grants(&line, ms(1_500)), 0);
+    assert!(room.lines.is_empty() && room.is_empty() && !room.has_woken());
+}
+
 /// How many more tickets of this size a thread of a process gets in.
 fn fill(room: &mut WaitingRoom<()>, member: u64, most: Filled, bytes: usize) -> usize {
     let first = 1_000 * room.number;
@@ -239,6 +279,8 @@ enum Event {
     Change(u32, u8),
     /// The first of the next woken line goes on, or is blocked for so long.
     Try(bool, u64),
+    /// It goes on, and has a grant for so long.
+    Grant(u64),
     /// The partition of the next woken line executes nothing.
     Stall,
     Stir(u32),
@@ -255,6 +297,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..2_u32).prop_map(Event::End),
         3 => key().prop_map(|(at, key)| Event::Change(at, key)),
         4 => (any::<bool>(), 0..1_000_u64).prop_map(|(goes, rest)| Event::Try(goes, rest)),
+        2 => (1..2_000_u64).prop_map(Event::Grant),
         2 => Just(Event::Stall),
         1 => (0..2_u32).prop_map(Event::Stir),
         2 => (1..900_u64).prop_map(Event::Pass),
@@ -264,8 +307,18 @@ fn event() -> impl Strategy<Value = Event> {
 /// The tickets of each key in order.
 type Lines = BTreeMap<WaitedKey, Vec<(Rank, TicketName)>>;
 
-/// Takes a ticket out of its line, which is returned if it was the first there.
-fn leave(lines: &mut Lines, name: TicketName) -> Option<WaitedKey> {
+/// The tickets of each key that have grants, by the time at which these lapse.
+type Grants = BTreeMap<WaitedKey, BTreeSet<(Time, TicketName)>>;
+
+/// Takes a ticket out of its line, which is returned if it was the first there or had a grant.
+fn leave(lines: &mut Lines, grants: &mut Grants, name: TicketName) -> Option<WaitedKey> {
+    for (key, of) in grants.iter_mut() {
+        let before = of.len();
+        of.retain(|(_, granted)| *granted != name);
+        if of.len() < before {
+            return Some(key.clone());
+        }
+    }
     let (key, line) = lines
         .iter_mut()
         .find(|(_, line)| line.iter().any(|(_, of)| *of == name))?;
@@ -280,7 +333,7 @@ proptest! {
     #[test]
     fn no_ticket_is_lost_and_no_change_slept_through(events in prop::collection::vec(event(), 0..80)) {
         let mut room = WaitingRoom::default();
-        let mut lines = Lines::new();
+        let (mut lines, mut grants) = (Lines::new(), Grants::new());
         let mut began: BTreeMap<WaitedKey, Time> = BTreeMap::new();
         let mut stirred: Vec<WaitedKey> = Vec::new();
         let mut stalled: Vec<WaitedKey> = Vec::new();
@@ -296,7 +349,7 @@ proptest! {
                     let entered = room.enter(at.clone(), ticket(member, n), times, MOST);
                     prop_assert_eq!(entered, Ok(()));
                     let line = lines.entry(at.clone()).or_default();
-                    if line.is_empty() {
+                    if line.is_empty() && !grants.contains_key(&at) {
                         began.insert(at.clone(), now);
                     }
                     let aged = now.since(began[&at]) <= LEASE;
@@ -308,21 +361,24 @@ proptest! {
                     }
                 }
                 Event::Leave(which) => {
-                    let all: Vec<TicketName> = lines.values().flatten().map(|(_, n)| *n).collect();
+                    let granted = grants.values().flatten().map(|(_, n)| *n);
+                    let all: Vec<TicketName> =
+                        lines.values().flatten().map(|(_, n)| *n).chain(granted).collect();
                     if !all.is_empty() {
                         let name = all[which % all.len()];
                         prop_assert!(room.leave(name));
                         prop_assert!(!room.leave(name), "it has left");
-                        stirred.extend(leave(&mut lines, name));
+                        stirred.extend(leave(&mut lines, &mut grants, name));
                     }
                 }
                 Event::Gone(member) => {
                     room.leave_all_of(MemberId(member));
-                    let all = lines.values().flatten().map(|(_, name)| *name);
+                    let granted = grants.values().flatten().map(|(_, name)| *name);
+                    let all = lines.values().flatten().map(|(_, name)| *name).chain(granted);
                     let gone: BTreeSet<TicketName> =
                         all.filter(|name| name.0 == MemberId(member)).collect();
                     for name in gone {
-                        stirred.extend(leave(&mut lines, name));
+                        stirred.extend(leave(&mut lines, &mut grants, name));
                     }
                 }
                 Event::End(partition) => {
@@ -331,6 +387,7 @@ proptest! {
                     let wanted = of.flat_map(|(_, line)| line).map(|(_, name)| *name).collect();
                     prop_assert_eq!(ended, wanted);
                     lines.retain(|line, _| line.0 != at(partition));
+                    grants.retain(|line, _| line.0 != at(partition));
                 }
                 Event::Change(partition, name) => {
                     room.changed(at(partition), &deletion(name));
@@ -339,16 +396,38 @@ proptest! {
                 Event::Try(goes, rest) => {
                     let Some(woken) = room.next_woken() else { continue };
                     prop_assert_eq!(stirred.remove(0), woken.clone(), "it was woken first");
-                    let first = lines[&woken][0].1;
-                    prop_assert_eq!(room.first(&woken).map(|(name, ())| name), Some(first));
-                    if goes {
+                    let first = lines.get(&woken).map(|line| line[0].1);
+                    prop_assert_eq!(room.first(&woken).map(|(name, ())| name), first);
+                    if let Some(first) = first.filter(|_| goes) {
                         room.leave(first);
                         lines.entry(woken.clone()).or_default().remove(0);
                         stirred.push(woken);
                     } else {
                         let within = Duration::from_millis(rest);
                         room.rest(&woken, now, within);
-                        due.insert(woken, now + within.max(REST_LEAST));
+                        let lapses = grants.get(&woken).and_then(|of| of.first());
+                        let until = lapses.map_or(now + within, |(at, _)| (now + within).min(*at));
+                        due.insert(woken, until.max(now + REST_LEAST));
+                    }
+                }
+                Event::Grant(within) => {
+                    let Some(woken) = room.next_woken() else { continue };
+                    prop_assert_eq!(stirred.remove(0), woken.clone());
+                    let of = grants.entry(woken.clone()).or_default();
+                    of.retain(|(until, _)| *until > now);
+                    prop_assert_eq!(room.grants(&woken, now), of.len());
+                    if let Some(line) = lines.get_mut(&woken) {
+                        let (_, first) = line.remove(0);
+                        let until = now + Duration::from_millis(within);
+                        room.grant(first, until);
+                        of.insert((until, first));
+                        stirred.push(woken);
+                    } else {
+                        // Nothing is tried: the line waits for the next lapse, if it is left.
+                        room.rest(&woken, now, LEASE);
+                        if let Some((lapses, _)) = of.first() {
+                            due.insert(woken, (now + LEASE).min(*lapses).max(now + REST_LEAST));
+                        }
                     }
                 }
                 Event::Stall => {
@@ -373,16 +452,18 @@ proptest! {
                 }
             }
             lines.retain(|_, line| !line.is_empty());
+            grants.retain(|_, of| !of.is_empty());
+            let is_left = |line: &WaitedKey| lines.contains_key(line) || grants.contains_key(line);
             // A line that is woken already keeps its place.
             let mut seen = BTreeSet::new();
-            stirred.retain(|line| lines.contains_key(line) && seen.insert(line.clone()));
-            stalled.retain(|line| lines.contains_key(line) && !stirred.contains(line));
-            due.retain(|line, _| lines.contains_key(line) && !stirred.contains(line));
+            stirred.retain(|line| is_left(line) && seen.insert(line.clone()));
+            stalled.retain(|line| is_left(line) && !stirred.contains(line));
+            due.retain(|line, _| is_left(line) && !stirred.contains(line));
             prop_assert_eq!(room.woken.values().cloned().collect::<Vec<_>>(), stirred.clone());
             prop_assert_eq!(room.stalled.len(), stalled.len());
             prop_assert_eq!(room.next_due(), due.values().min().copied());
-            prop_assert_eq!(room.len(), lines.values().map(Vec::len).sum::<usize>());
-            let tickets = lines.values().flatten().count();
+            let tickets = lines.values().flatten().count() + grants.values().flatten().count();
+            prop_assert_eq!(room.len(), tickets);
             let filled = Filled { tickets, bytes: tickets * EACH };
             prop_assert_eq!(room.filled, filled);
             let parts = room.of_processes.values();
