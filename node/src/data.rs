@@ -183,6 +183,10 @@ pub struct FrontEndCounters {
     pub auth_failures: u64,
     /// Clients without subscriptions that were closed because too much output waited for them.
     pub output_limited: u64,
+    /// What was taken for clients that were gone by then, and put back.
+    pub pops_returned: u64,
+    /// Elements that were perhaps taken, or perhaps not put back.
+    pub pops_unknown: u64,
     /// Commands that were refused because of the command, a key, and a channel.
     pub denied: [u64; 3],
 }
@@ -213,6 +217,8 @@ impl FrontEndCounters {
             connections: of(self.connections, other.connections),
             connections_rejected: of(self.connections_rejected, other.connections_rejected),
             connections_expelled: of(self.connections_expelled, other.connections_expelled),
+            pops_returned: of(self.pops_returned, other.pops_returned),
+            pops_unknown: of(self.pops_unknown, other.pops_unknown),
             commands: of(self.commands, other.commands),
             errors: of(self.errors, other.errors),
             protocol_errors: of(self.protocol_errors, other.protocol_errors),

@@ -472,6 +472,18 @@ const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
              them",
         )
         .is(|s| s.data.front.output_limited),
+    metric("doyen_pops_returned_total")
+        .about(
+            "Elements that blocking pops took for clients that were gone by then, and that were \
+             put back",
+        )
+        .is(|s| s.data.front.pops_returned),
+    metric("doyen_pops_unknown_total")
+        .about(
+            "Elements that blocking pops have perhaps taken without an answer, or have perhaps not \
+             put back",
+        )
+        .is(|s| s.data.front.pops_unknown),
     metric("doyen_messages_published_total")
         .about("Messages of channels that data threads with subscribers took")
         .is(|s| s.data.shard.published),

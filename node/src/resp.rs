@@ -29,6 +29,7 @@ mod notices;
 mod output;
 mod pubsub;
 pub(crate) mod ready;
+mod reply_steps;
 mod scripts;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -72,6 +72,7 @@ mod many;
 pub mod operation;
 #[doc(hidden)]
 pub mod pattern;
+mod pops;
 pub(crate) mod procedure;
 pub(crate) mod publication;
 mod ranges;
@@ -102,6 +103,7 @@ pub use description::{
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use many::{Join, Many};
+pub use pops::BlockingPop;
 pub use registry::{COMMANDS, FAMILIES, count};
 pub use reply::{CommandReply, Shape, Words};
 pub use table::{CommandTable, Sorting, Spec, place_of};

@@ -132,11 +132,10 @@ impl<D: FrontEnd> DataContext<D> {
         token
     }
 
-    /// The client does not wait for this any more.
+    /// The client does not wait for this any more, or gives back the grant that it got.
     pub(crate) fn forget(&mut self, token: u64) {
-        if self.waiters.remove(token).is_some() {
-            self.shard.forget(token);
-        }
+        self.waiters.remove(token);
+        self.shard.forget(token);
     }
 
     /// Asks the coordinator for the newest table. When it is here, the front end gets `asked`

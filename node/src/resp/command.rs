@@ -15,7 +15,7 @@ mod transactions;
 use super::cluster::SlotTopology;
 use super::frame::Args;
 use super::pubsub::ChannelKind;
-use super::session::client::{Chosen, Lib, Mute};
+use super::session::client::{Chosen, Lib, Mute, Unblocking};
 use super::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::command::{
@@ -179,6 +179,8 @@ pub enum ClientCommand {
     Touches(bool),
     Pause(Pause),
     Unpause,
+    /// The client with this number waits in line no more.
+    Unblock(u64, Unblocking),
     TrackingInfo,
 }
 

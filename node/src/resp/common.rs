@@ -9,7 +9,7 @@ use super::acl::log::AclLog;
 use super::info::InfoNeeds;
 use super::pubsub::Board;
 use super::scripts::Evaluated;
-use super::session::client::Chosen;
+use super::session::client::{Chosen, Unblocking};
 use super::session::pause::Pause;
 use super::settings::RespSettings;
 use super::slowlog::Slow;
@@ -118,6 +118,8 @@ pub(super) enum Question {
     Clients(Arc<Chosen>),
     /// End these clients, and count them.
     Kill(Arc<Chosen>),
+    /// This client waits in line no more.
+    Unblock(u64, Unblocking),
     /// This many of the newest slow commands.
     Slow(usize),
     /// The number of slow commands that are kept.

@@ -62,6 +62,7 @@ impl<'a> Encoder<'a> {
             CommandReply::Double(text) => self.bulk(text),
             CommandReply::Encoded(reply) => self.encoded(reply),
             CommandReply::Nil => self.nil(),
+            CommandReply::NilArray => self.nil_array(),
             CommandReply::Pairs(parts) if self.protocol == Protocol::Resp3 => {
                 self.array(parts.len() / 2);
                 for pair in parts.chunks(2) {

@@ -14,6 +14,7 @@ use super::monitor::Monitors;
 use super::notices::KeyNotices;
 use super::pubsub::hub::Hub;
 use super::ready::ReadyClients;
+use super::reply_steps::ReplySteps;
 use super::scripts::ScriptCache;
 use super::server::Clients;
 use super::session::pause::ClientPause;
@@ -33,7 +34,7 @@ use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::access::AccessSettings;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -132,7 +133,7 @@ impl Opener for RespOpener {
             common: self.common,
             connections: BTreeMap::new(),
             provisional: Vec::new(),
-            sweeping: VecDeque::new(),
+            steps: ReplySteps::default(),
             paused: ClientPause::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: KeyNotices::new(),
@@ -164,8 +165,7 @@ pub(crate) struct Resp {
     pub(super) connections: BTreeMap<u64, Rc<Connection>>,
     /// Connections with replies that must not leave before the pass is judged.
     pub(super) provisional: Vec<Rc<Connection>>,
-    /// Connections whose sweep over partitions can go on.
-    sweeping: VecDeque<(Rc<Connection>, u64)>,
+    pub(super) steps: ReplySteps,
     pub(super) paused: ClientPause,
     /// The clients that subscribe to channels.
     pub(super) hub: Hub,
@@ -206,7 +206,7 @@ pub(crate) struct Resp {
 impl Resp {
     /// These replies of connections have a next step.
     pub(super) fn goes_on(&mut self, replies: impl IntoIterator<Item = (Rc<Connection>, u64)>) {
-        self.sweeping.extend(replies);
+        replies.into_iter().for_each(|reply| self.steps.push(reply));
     }
 }
 
@@ -239,13 +239,13 @@ impl FrontEnd for Resp {
     fn step(context: &mut RespContext, work: &mut usize) -> usize {
         context.log_refusals_of_scripts();
         context.show_commands();
-        let steps = context.front.sweeping.len();
+        let steps = context.front.steps.len();
         for _ in 0..steps {
             if *work > 0
-                && let Some((connection, slot)) = context.front.sweeping.pop_front()
+                && let Some((connection, slot)) = context.front.steps.next()
                 && connection.step(context, slot, work)
             {
-                context.front.sweeping.push_back((connection, slot));
+                context.front.steps.push((connection, slot));
             }
         }
         steps + usize::from(context.hand_out())
@@ -295,7 +295,7 @@ impl FrontEnd for Resp {
     }
 
     fn due(&self) -> Option<Time> {
-        if !self.sweeping.is_empty() {
+        if self.steps.len() > 0 {
             // At once.
             return Some(Time::ZERO);
         }
@@ -320,7 +320,7 @@ impl FrontEnd for Resp {
     }
 
     fn is_empty(&self) -> bool {
-        self.connections.is_empty()
+        self.connections.is_empty() && self.steps.is_put_back()
     }
 
     #[cfg(feature = "console")]

@@ -68,10 +68,17 @@ impl Spilled {
                 return true;
             }
             left -= 1;
-            let full = std::mem::take(&mut session.replies.out);
+            let mut full = ClientOutput::default();
+            session.replies.swap_out(&mut full);
             self.bytes += full.held();
             self.outputs.push_back(full);
         }
+    }
+
+    /// Bytes of output that have left the session and are not written.
+    pub(super) fn unwritten(&self, output: &ClientOutput) -> usize {
+        let aside = self.outputs.iter().map(ClientOutput::len);
+        output.len() + aside.sum::<usize>()
     }
 
     /// The client is gone, or its connection was closed in order.

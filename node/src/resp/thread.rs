@@ -15,6 +15,7 @@ impl RespContext {
             Question::Counts(needs) => ToldThreads::Counts(Box::new(self.counted(*needs))),
             Question::Clients(chosen) => ToldThreads::Clients(self.client_lines(chosen)),
             Question::Kill(chosen) => ToldThreads::Number(self.kill_clients(chosen)),
+            Question::Unblock(id, how) => ToldThreads::Number(u64::from(self.unblock(*id, *how))),
             Question::Slow(count) => ToldThreads::Slow(self.front.slow.newest(*count)),
             Question::SlowLength => ToldThreads::Number(self.front.slow.len() as u64),
             Question::ResetSlow => {
@@ -71,7 +72,7 @@ impl RespContext {
             client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
             memory_peak_bytes: self.front.sampling.memory_peak_bytes(stats.memory_bytes),
-            parked: stats.parked,
+            parked: stats.parked + self.front.steps.waiting().get(),
             databases,
             scripts,
             script_bytes,

@@ -5,6 +5,7 @@ use super::call::{self, Arguments, CommandCall};
 use super::error::ErrorText;
 use super::many::Many;
 use super::operation::Action;
+use super::pops::BlockingPop;
 use super::reply::Shape;
 use crate::value::integer::integer;
 use bytes::Bytes;
@@ -220,6 +221,8 @@ pub enum ParsedRequest {
     },
     /// One on each of several keys.
     Many(Many),
+    /// A pop that waits while its keys are empty.
+    Pop(Box<BlockingPop>),
 }
 
 /// What a description makes of a command's arguments: a request, or the text of an error.

@@ -20,6 +20,8 @@ pub enum CommandReply {
     Double(Value),
     /// There is nothing to answer with.
     Nil,
+    /// The same where several replies would be.
+    NilArray,
     /// Several replies in order.
     Array(Vec<Self>),
     /// The same, two and two: each pair is an array in RESP3, and in RESP2 all stand in one.

@@ -439,6 +439,13 @@ mod running {
                     }
                     shape.reply(self.rows.step(self.map, &key, &action))
                 }
+                ParsedRequest::Pop(pop) => {
+                    if !pop.keys.iter().all(|key| (self.belongs)(self.map, key)) {
+                        return Err(errors::NON_LOCAL_KEY);
+                    }
+                    let (key, action) = pop.take(&pop.keys);
+                    pop.shape.reply(self.rows.step(self.map, &key, &action))
+                }
                 ParsedRequest::Many(many) => {
                     let keys = (1..args.len()).step_by(many.step());
                     if !keys
@@ -613,7 +620,7 @@ mod running {
                     None => ScriptReply::bulk(&*text),
                 }
             }
-            Answer::Nil => ScriptReply::Nil,
+            Answer::Nil | Answer::NilArray => ScriptReply::Nil,
             Answer::Pairs(parts) if protocol == ScriptProtocol::Resp3 => {
                 let pairs = all(parts);
                 ScriptReply::Array(

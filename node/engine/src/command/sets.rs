@@ -126,7 +126,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 120;
 
 /// Adds members. → `Int`, how many are new
-static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
+pub(super) static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
     .costs(writes)
     .told_as("sadd")
     .on_fields(|inputs, set, _| {
@@ -164,7 +164,7 @@ pub(super) static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or a count of them →
 /// `Bulk`, all in one run of bytes
-static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
+pub(super) static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
     .costs(|_| Footprint {
         answers_value: true,
         looks_up: true,

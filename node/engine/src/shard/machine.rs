@@ -281,7 +281,7 @@ impl Shard {
     }
 
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
-    /// happen.)
+    /// happen.) If it waited in line and has a grant, it gives that back.
     pub fn forget(&mut self, token: CallToken) {
         let host = &mut self.cx.host;
         if host.end_waiting(token) || host.callers.is_idle() {

@@ -92,6 +92,10 @@ fn asked(line: &str) -> Vec<(String, Action)> {
             .step_by(many.step())
             .map(|at| (text(&words[at]), many.action(args, at)))
             .collect(),
+        Ok(ParsedRequest::Pop(pop)) => {
+            let (key, action) = pop.take(&pop.keys);
+            vec![(text(&key), action)]
+        }
         Err(why) => panic!("{line}: {}", why.0),
     }
 }

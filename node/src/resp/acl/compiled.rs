@@ -309,7 +309,7 @@ impl Judging {
                 let mut others = others.map(|(map, _)| databases::index(map) as i64);
                 at_home() && others.all(in_database)
             }
-            RespRequest::Data(data::ParsedRequest::Many(_))
+            RespRequest::Data(data::ParsedRequest::Many(_) | data::ParsedRequest::Pop(_))
             | RespRequest::Script(ScriptCommand::Run { .. })
             | RespRequest::Connection(C::Watch) => at_home(),
             RespRequest::All(All::Clear { databases: true }) => {

@@ -5,7 +5,7 @@ use super::{
     ADMIN, ALWAYS, ClientCommand, CommandCall, ConnectionCommand, Constant, ErrorText,
     ParsedCommand, SYNTAX, client, connection, constant, container, help_of, is, on_connection,
 };
-use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute};
+use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute, Unblocking};
 use crate::resp::session::pause::Pause;
 use bytes::Bytes;
 use doyen_engine::integer;
@@ -253,17 +253,18 @@ fn pause(c: CommandCall<'_>) -> ParsedCommand {
     }))
 }
 
-/// No command of this server blocks its client, so there is never one to wake.
 fn unblock(c: CommandCall<'_>) -> ParsedCommand {
     let args = c.args;
-    match args.len() {
-        3 => {}
-        4 if is(args.get(3), "timeout") || is(args.get(3), "error") => {}
+    let how = match args.len() {
+        3 => Unblocking::Timeout,
+        4 if is(args.get(3), "timeout") => Unblocking::Timeout,
+        4 if is(args.get(3), "error") => Unblocking::Error,
         4 => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into()),
         _ => return c.refused(),
-    }
-    c.number(2)?;
-    constant(Constant::Integer(0))
+    };
+    // No client has the number 0.
+    let id = u64::try_from(c.number(2)?).unwrap_or(0);
+    client(ClientCommand::Unblock(id, how))
 }
 
 /// A copy: a slice would keep the whole read buffer while the other threads are asked.

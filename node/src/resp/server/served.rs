@@ -254,7 +254,7 @@ impl ServedClient {
                 if session.replies.out.is_empty() {
                     break;
                 }
-                std::mem::swap(&mut session.replies.out, &mut self.output);
+                session.replies.swap_out(&mut self.output);
             }
             if !self.writable {
                 break;
@@ -292,20 +292,27 @@ impl ServedClient {
         }
         let commands_wait =
             self.chunk_next < self.chunk_len || self.unparsed || self.readable && !self.ended;
-        let (blocked, answered, closing, more) = {
+        let (blocked, waits, answered, closing, more) = {
             let mut session = self.connection.session.borrow_mut();
             let more = self
                 .spill
                 .run(context.now(), &mut session, &self.output, &self.budget);
             context.count_errors(&mut session.replies.failed);
+            let unwritten = self.spill.unwritten(&self.output);
+            session.replies.wrote_all_but(unwritten);
             let blocked = session.is_blocked();
+            let waits = session.replies.waits_in_line().is_some();
+            if session.replies.takes_nothing() && (self.ending || context.front.draining) {
+                // Nothing is owed to it. Until something comes, no read would notice its end.
+                return ClientStep::Finished;
+            }
             // A client that has not authenticated sends no more than fits.
             let unread = blocked && !self.writable && !self.output.is_empty();
             self.spill.stuck =
                 unread && commands_wait && session.client.authenticated && !session.closing;
-            (blocked, session.is_answered(), session.closing, more)
+            (blocked, waits, session.is_answered(), session.closing, more)
         };
-        if blocked && !self.writable && self.borrowed {
+        if blocked && (!self.writable || waits) && self.borrowed {
             self.leave_room();
         }
         if more {
@@ -458,9 +465,10 @@ impl ServedClient {
         self.budget
             .count_input(self.id, self.connection.input_held.take(), 0);
         self.seat = None;
+        let unwritten = self.spill.unwritten(&self.output);
         self.spill.end(&self.budget);
         if context.front.connections.remove(&self.id).is_some() {
-            self.connection.abandon(context);
+            self.connection.abandon(context, unwritten);
         }
     }
 

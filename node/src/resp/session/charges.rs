@@ -144,14 +144,14 @@ impl Charges {
     }
 
     /// Admits an outcome, one of `missing` outcomes of this reply. If there is no room for it, it
-    /// is refused, unless it was weighed beforehand. The client may repeat a refused `read`. A
-    /// connection that holds much leaves the second share to the others.
+    /// is refused, unless it was weighed beforehand or must be `kept`. The client may repeat a
+    /// refused `read`. A connection that holds much leaves the second share to the others.
     pub(crate) fn admit(
         &mut self,
         weight: &mut ReplyWeight,
         missing: usize,
         outcome: Outcome,
-        read: bool,
+        (read, kept): (bool, bool),
     ) -> Admitted {
         let weighed = if weight.expected > 0 {
             self.take_expected(weight, missing, &outcome)
@@ -167,7 +167,8 @@ impl Charges {
             Outcome::Bulk(value) if value.is_shared() => 0,
             _ => bytes,
         };
-        if copied > weighed.max(EXPECTED_BYTES_MIN)
+        if !kept
+            && copied > weighed.max(EXPECTED_BYTES_MIN)
             && (self.budget.refuses(copied) || much && self.budget.is_short())
         {
             let why = if read {

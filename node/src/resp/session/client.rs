@@ -48,6 +48,15 @@ pub enum ClientKind {
     Other,
 }
 
+/// Why a client waits no more, although it got nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unblocking {
+    /// Its time is over, or another client says so.
+    Timeout,
+    /// Another client wants it to get an error.
+    Error,
+}
+
 /// What a client library tells about itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lib {

@@ -10,6 +10,7 @@ pub(super) mod transactions;
 pub(super) mod users;
 
 use super::pending::keys::KeysReply;
+use super::pending::pops::PopReply;
 use super::{Connection, Session};
 use crate::remedy;
 use crate::resp::command::{ConnectionCommand, Constant, RespRequest, ServerCommand, table};
@@ -73,6 +74,10 @@ impl Session {
                 let reply = KeysReply::new(about, touches, many, keys);
                 self.replies.collect(reply, 0, 0);
                 self.replies.ask_further(connection, context, args);
+            }
+            RespRequest::Data(data::ParsedRequest::Pop(pop)) => {
+                let (about, at) = (self.client.about(), (connection, context));
+                PopReply::begin(&mut self.replies, at, about, *pop);
             }
             RespRequest::All(all) => self.about_all_keys(connection, context, all),
             RespRequest::Wait => {

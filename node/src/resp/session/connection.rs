@@ -1,6 +1,6 @@
 //! A connection, as its socket, the outcomes of the shard, and other threads and members see it.
 
-use super::client::SessionClient;
+use super::client::{SessionClient, Unblocking};
 use super::pending::{Arrived, SessionEffect, Stepped};
 use super::replies::{Replies, TakenArrival};
 use super::subscriptions::ClientSubscriptions;
@@ -180,7 +180,8 @@ impl Connection {
             return false;
         };
         match taken.after {
-            SessionEffect::Nothing | SessionEffect::Is(..) => {}
+            // The replies have done that.
+            SessionEffect::Nothing | SessionEffect::Is(..) | SessionEffect::PutsBack(_) => {}
             SessionEffect::Watches(watching) => {
                 session.transacting.get_or_insert_default().watch(watching)
             }
@@ -289,17 +290,45 @@ impl Connection {
         session.replies.settle(self, context, well);
     }
 
-    /// The client is gone: the outcomes of its operations are dropped.
-    pub(crate) fn abandon(&self, context: &mut RespContext) {
-        let tokens = {
+    /// The client is gone: the outcomes of its operations are dropped. What was taken out for it is
+    /// put back, unless its reply was written. The last `unwritten` bytes of its output were not.
+    pub(crate) fn abandon(self: &Rc<Self>, context: &mut RespContext, unwritten: usize) {
+        let (tokens, left) = {
             let mut session = self.session.borrow_mut();
             let id = session.client.id;
             session.subscriptions.leave(context, id);
             session.subscriptions = ClientSubscriptions::default();
             session.replies.forget_pushes();
-            session.replies.abandon()
+            session.replies.abandon(unwritten)
         };
         tokens.into_iter().for_each(|token| context.forget(token));
+        if left.is_empty() {
+            return;
+        }
+        for slot in left {
+            self.step(context, slot, &mut 0);
+        }
+        context.front.steps.leaves(self.clone());
+    }
+
+    /// Whether nothing is left to do for its commands.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.session.borrow().replies.is_empty()
+    }
+
+    /// Its client waits in line no more, if it did.
+    pub(crate) fn unblock(self: &Rc<Self>, context: &mut RespContext, how: Unblocking) -> bool {
+        // A client whose session is borrowed runs a command, and does not wait.
+        let Ok(mut session) = self.session.try_borrow_mut() else {
+            return false;
+        };
+        let Some(slot) = session.replies.waits_in_line() else {
+            return false;
+        };
+        let taken = session.replies.arrive(slot, Arrived::Unblock(how));
+        let steps = self.go_on(&mut session, taken);
+        context.front.goes_on(steps.then(|| (self.clone(), slot)));
+        true
     }
 
     /// A message for this client, which is encoded for the protocol that it speaks.

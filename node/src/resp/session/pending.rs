@@ -8,6 +8,7 @@
 //! ```
 
 use super::charges::{Charges, ReplyWeight};
+use super::client::Unblocking;
 use super::commands::transactions::{Prepared, WatchedKeys};
 use super::connection::{Connection, ReplyWaiter};
 use crate::resp::RespContext;
@@ -15,7 +16,7 @@ use crate::resp::common::ToldThreads;
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use doyen_engine::command::Shape;
-use doyen_engine::op::{Failure, Outcome, Work};
+use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{CountedReceivers, Patience};
 use doyen_gossip::Time;
 use parts::ClientBefore;
@@ -26,6 +27,7 @@ use std::rc::Rc;
 pub(super) mod keys;
 pub(super) mod pages;
 pub(super) mod parts;
+pub(super) mod pops;
 pub(super) mod receivers;
 pub(super) mod sweep;
 pub(super) mod threads;
@@ -69,6 +71,37 @@ pub(crate) trait PendingReply: Debug {
 
     /// Whether it asks all partitions. Such commands run one after the other.
     fn is_sweep(&self) -> bool {
+        false
+    }
+
+    /// Whether its client waits in line, until another one gives it something.
+    fn waits_in_line(&self) -> bool {
+        false
+    }
+
+    /// Whether its client has waited in line: that it took long says nothing of this node.
+    fn has_waited(&self) -> bool {
+        false
+    }
+
+    /// Whether what it waits for may be given up at once: nothing is under way that takes.
+    fn takes_nothing(&self) -> bool {
+        false
+    }
+
+    /// Whether its outcomes may not be dropped for want of memory: they are in no store any more.
+    fn keeps_outcome(&self) -> bool {
+        false
+    }
+
+    /// The operation that puts back what the client is answered, if that is in no store any more.
+    fn taken_out(&self) -> Option<Operation> {
+        None
+    }
+
+    /// The client is gone. True: the reply has something left to do. False: what it has asked for
+    /// is forgotten.
+    fn leave(&mut self) -> bool {
         false
     }
 
@@ -118,6 +151,8 @@ pub(crate) enum Arrived {
     Members(CountedReceivers),
     /// The other members have answered for a script.
     Script,
+    /// Another client says that this one waits no more.
+    Unblock(Unblocking),
 }
 
 /// The outcome of one operation.
@@ -144,6 +179,8 @@ pub(crate) enum SessionEffect {
     Watches(WatchedKeys),
     /// A watched key has changed, so the commands of the transaction changed nothing.
     Restores(ClientBefore),
+    /// The client is gone, and this puts back what the reply has taken for it.
+    PutsBack(Operation),
 }
 
 /// What came of a step.

@@ -11,6 +11,7 @@
 use super::charges::{Admitted, Charges, PENDING_BYTES_MAX, ReplyWeight, is_in_vain};
 use super::connection::{Connection, ReplyWaiter};
 use super::deadlines::Deadlines;
+use super::pending::pops::PutBackReply;
 use super::pending::{
     Arrived, ArrivedOutcome, Hold, PendingReply, ReplyAsker, SessionEffect, Stepped,
 };
@@ -73,6 +74,11 @@ pub(crate) struct Replies {
     pub(crate) out: ClientOutput,
     /// All output that is not written, including what is not charged.
     pub(crate) unsent: usize,
+    /// How many bytes of output have left `out`.
+    left: u64,
+    /// What was taken out for the client, with the place at which its reply ends in the output. It
+    /// is put back if the connection ends before that is written.
+    taken_out: Vec<(u64, Operation)>,
     pub(crate) charges: Charges,
     pub(crate) deadlines: Deadlines,
     latency: Rc<CommandLatency>,
@@ -177,6 +183,8 @@ impl Replies {
             failed: Vec::new(),
             out: ClientOutput::default(),
             unsent: 0,
+            left: 0,
+            taken_out: Vec::new(),
             charges: Charges::new(budget, owner),
             deadlines: Deadlines::default(),
             latency,
@@ -477,7 +485,12 @@ impl Replies {
         let entry = self.slots.get_mut(at)?;
         let missing = entry.waits();
         let weight = &mut entry.weight;
-        let admitted = self.charges.admit(weight, missing, outcome, read);
+        let kept = match &entry.state {
+            ReplyState::Pending(pending) => pending.keeps_outcome(),
+            _ => false,
+        };
+        let may = (read, kept);
+        let admitted = self.charges.admit(weight, missing, outcome, may);
         match &mut entry.state {
             ReplyState::Waiting { shape, .. } => {
                 self.charges.answer(weight, &admitted);
@@ -520,7 +533,7 @@ impl Replies {
         };
         let copied = match &arrived {
             Arrived::Outcome(came) => came.copied,
-            Arrived::Thread(_) | Arrived::Members(_) | Arrived::Script => 0,
+            Arrived::Thread(_) | Arrived::Members(_) | Arrived::Script | Arrived::Unblock(_) => 0,
         };
         let before = pending.held();
         let mut after = pending.take(arrived);
@@ -528,6 +541,10 @@ impl Replies {
         if let SessionEffect::Is(shape, outcome) = after {
             (after, held, steps) = (SessionEffect::Nothing, copied, false);
             entry.state = ReplyState::Done { shape, outcome };
+        }
+        if let SessionEffect::PutsBack(operation) = after {
+            (after, held, steps) = (SessionEffect::Nothing, 0, true);
+            entry.state = ReplyState::Pending(Box::new(PutBackReply::new(operation)));
         }
         self.charges.hold(&mut entry.weight, before, held);
         Some(TakenArrival {
@@ -683,6 +700,10 @@ impl Replies {
                         break;
                     }
                     self.sweeping &= !pending.is_sweep();
+                    if let Some(operation) = pending.taken_out().filter(|_| !slot.silent) {
+                        let end = self.left + self.out.len() as u64;
+                        self.taken_out.push((end, operation));
+                    }
                 }
                 ReplyState::Done { shape, outcome } => {
                     match shape.reply(std::mem::replace(outcome, Outcome::Nil)) {
@@ -704,7 +725,11 @@ impl Replies {
                 ReplyState::Encoded(bytes) => out.extend_from_slice(bytes),
             }
             silenced |= slot.silent;
-            if !slot.silent {
+            let has_waited = match &slot.state {
+                ReplyState::Pending(pending) => pending.has_waited(),
+                _ => false,
+            };
+            if !slot.silent && !has_waited {
                 self.latency.leaves(slot.command, slot.came);
             }
             self.charges.release(&mut slot.weight);
@@ -788,18 +813,70 @@ impl Replies {
         self.charges.give_back(weights);
     }
 
-    /// The client is gone. The operations that are under way are forgotten.
-    pub(crate) fn abandon(&mut self) -> Vec<u64> {
+    /// The reply whose client waits in line, if it does.
+    pub(crate) fn waits_in_line(&self) -> Option<u64> {
+        let waits = self.slots.back().is_some_and(|slot| match &slot.state {
+            ReplyState::Pending(pending) => pending.waits_in_line(),
+            _ => false,
+        });
+        waits.then(|| self.next() - 1)
+    }
+
+    /// Whether its client waits in line, and nothing is under way that takes something for it.
+    pub(crate) fn takes_nothing(&self) -> bool {
+        self.slots.back().is_some_and(|slot| match &slot.state {
+            ReplyState::Pending(pending) => pending.takes_nothing(),
+            _ => false,
+        })
+    }
+
+    /// Gives the output to a buffer that is written. Takes that buffer, which is empty, for more.
+    pub(crate) fn swap_out(&mut self, written: &mut ClientOutput) {
+        self.left += self.out.len() as u64;
+        std::mem::swap(&mut self.out, written);
+    }
+
+    /// All but this many bytes of the output that has left is written.
+    pub(crate) fn wrote_all_but(&mut self, unwritten: usize) {
+        if !self.taken_out.is_empty() {
+            let written = self.left.saturating_sub(unwritten as u64);
+            self.taken_out.retain(|(end, _)| *end > written);
+        }
+    }
+
+    /// The client is gone. Returns the operations that are under way, which are forgotten, and the
+    /// replies that have something left to do: what they take out, or have taken out and not
+    /// written, is put back. All but the last `unwritten` bytes of the output that has left were
+    /// written.
+    pub(crate) fn abandon(&mut self, unwritten: usize) -> (Vec<u64>, Vec<u64>) {
         self.discharge();
+        self.wrote_all_but(unwritten);
         let mut tokens = Vec::new();
-        for slot in self.slots.drain(..) {
-            match slot.state {
-                ReplyState::Waiting { token, .. } => tokens.push(token),
-                ReplyState::Pending(pending) => tokens.extend(pending.asked().tokens()),
+        let next = self.next();
+        let mut kept = None;
+        for mut slot in std::mem::take(&mut self.slots) {
+            match &mut slot.state {
+                ReplyState::Waiting { token, .. } => tokens.push(*token),
+                ReplyState::Pending(pending) => {
+                    if pending.leave() {
+                        let taken_out = pending.taken_out().map(|operation| (u64::MAX, operation));
+                        self.taken_out.extend(taken_out);
+                        kept = Some(slot);
+                    } else {
+                        tokens.extend(pending.asked().tokens());
+                    }
+                }
                 ReplyState::Done { .. } | ReplyState::Encoded(_) => {}
             }
         }
-        tokens
+        // Such a reply is the last one, because it takes no further command.
+        self.first = next - u64::from(kept.is_some());
+        self.slots.extend(kept);
+        // The last one first: each goes to the end that it came from.
+        for (_, operation) in std::mem::take(&mut self.taken_out).into_iter().rev() {
+            self.collect(PutBackReply::new(operation), 0, 0);
+        }
+        (tokens, (self.first..self.next()).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::resp::command::{ClientCommand, table};
 use crate::resp::common::Question;
 use crate::resp::encode::Protocol;
-use crate::resp::session::client::{Chosen, ClientKind, Mute, Unusable};
+use crate::resp::session::client::{Chosen, ClientKind, Mute, Unblocking, Unusable};
 use crate::resp::session::pending::threads::ThreadsReply;
 use crate::resp::session::{Connection, Session};
 use crate::resp::{RespContext, databases};
@@ -91,6 +91,10 @@ impl Session {
                 context.unpause();
                 self.ask(context, ThreadsReply::done(Question::Unpause));
             }
+            C::Unblock(id, how) => {
+                let woken = u64::from(context.unblock(id, how));
+                self.ask(context, ThreadsReply::unblocked(woken, id, how));
+            }
             C::TrackingInfo => self.replies.answer(|e| {
                 e.map(3);
                 e.bulk(b"flags");
@@ -144,6 +148,7 @@ impl Session {
             (true, _) => "c",
             _ if multi >= 0 => "x",
             (_, true) => "b",
+            _ if self.replies.waits_in_line().is_some() => "b",
             _ if self.subscriptions.is_monitor() => "O",
             _ if self.subscriptions.is_subscriber() => "P",
             _ if !self.client.touches => "T",
@@ -220,6 +225,12 @@ impl RespContext {
                 .then(|| (*id, c.line(&session, self.now())))
         });
         lines.collect()
+    }
+
+    /// Ends the wait of a client of this thread. False: it did not wait.
+    pub(crate) fn unblock(&mut self, id: u64, how: Unblocking) -> bool {
+        let connection = self.front.connections.get(&id).cloned();
+        connection.is_some_and(|connection| connection.unblock(self, how))
     }
 
     /// Ends these connections of this thread, except one that is borrowed. Returns how many there

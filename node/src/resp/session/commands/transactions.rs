@@ -183,6 +183,16 @@ impl CommandQueue {
                 });
                 QueuedCommand::One(shape)
             }
+            // Nothing waits in a transaction.
+            Ok(RespRequest::Data(data::ParsedRequest::Pop(pop))) => {
+                let (key, action) = pop.take(&pop.keys);
+                self.steps.push(OperationStep::Key {
+                    map: self.map,
+                    key: Bytes::copy_from_slice(&key),
+                    action: action.detached(),
+                });
+                QueuedCommand::One(pop.shape)
+            }
             Ok(RespRequest::Data(data::ParsedRequest::Many(many))) => {
                 let before = self.steps.len();
                 for at in (1..args.len()).step_by(many.step()) {

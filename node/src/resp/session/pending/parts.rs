@@ -520,7 +520,7 @@ impl PendingReply for PartsReply {
                 self.asked.answered();
                 self.found_elsewhere = true;
             }
-            Arrived::Thread(_) | Arrived::Members(_) => {}
+            Arrived::Thread(_) | Arrived::Members(_) | Arrived::Unblock(_) => {}
         }
         let goes_on = self.asked.waits() > 0 || self.prepares();
         if goes_on {

@@ -8,7 +8,7 @@ use crate::resp::common::{BackChannel, Question, ToldThreads};
 use crate::resp::counts;
 use crate::resp::encode::Encoder;
 use crate::resp::info::{self, InfoNeeds};
-use crate::resp::session::client::Chosen;
+use crate::resp::session::client::{Chosen, Unblocking};
 use crate::resp::slowlog::{self, Slow};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -99,6 +99,10 @@ impl ThreadsReply {
             NodeAnswer::Number(count)
         };
         Self::new(Question::Kill(Arc::new(chosen)), answer)
+    }
+
+    pub(crate) fn unblocked(count: u64, id: u64, how: Unblocking) -> Self {
+        Self::new(Question::Unblock(id, how), NodeAnswer::Number(count))
     }
 
     pub(crate) fn slow(all: Vec<Slow>, count: usize) -> Self {

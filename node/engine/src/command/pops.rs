@@ -1,0 +1,83 @@
+//! Pops that wait while all of their keys are empty, as `BLPOP` does.
+//!
+//! ```text
+//!   take, from each key in order ── nothing ──> wait, at each key ── granted ──> take, from that key
+//!                                                    ▲                                │
+//!                                                    └──── another client was faster ─┘
+//! ```
+//! What is taken is taken by an ordinary operation, which is applied once at most, so it is waited
+//! for by an operation that only reads (`super::blocking`). Where nothing may wait, in transactions
+//! and scripts, the pop takes from the first key that is not empty, or answers that there is none.
+
+use super::Shape;
+use super::operation::Action;
+use super::sets;
+use crate::value::items::packed;
+use crate::value::outcome::Outcome;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A pop that waits while all of its keys are empty.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BlockingPop {
+    /// Its keys, in the order in which they are looked at.
+    pub keys: Vec<Bytes>,
+    /// How long it waits. `None`: for ever.
+    pub timeout: Option<Duration>,
+    /// How what it takes is answered.
+    pub shape: Shape,
+    pub(super) takes: PopKind,
+}
+
+/// What is taken.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum PopKind {
+    /// A random member of a set.
+    Member,
+}
+
+impl BlockingPop {
+    /// A pop of a random member of the first of these sets that has one.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn of_members(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
+        Self {
+            keys,
+            timeout,
+            shape: Shape::Plain,
+            takes: PopKind::Member,
+        }
+    }
+
+    /// The operation that takes from the first of these keys that is not empty. Its outcome is
+    /// `Nil` if there is none.
+    #[must_use]
+    pub fn take(&self, keys: &[Bytes]) -> (Bytes, Action) {
+        let key = keys.first().cloned().unwrap_or_default();
+        match &self.takes {
+            PopKind::Member => (key, Action::call(&sets::POP, &[-1, 0], Vec::new())),
+        }
+    }
+
+    /// The operation that waits at a key until it is not empty.
+    #[must_use]
+    pub fn wait(&self) -> Action {
+        match &self.takes {
+            PopKind::Member => Action::call(&sets::LENGTH, &[], Vec::new()),
+        }
+    }
+
+    /// The operation that puts back what was taken, with its key. `None`: it need not be put back,
+    /// because nothing was taken or it is in another key.
+    #[must_use]
+    pub fn put_back(&self, taken: &Outcome) -> Option<(Bytes, Action)> {
+        match (&self.takes, taken) {
+            (PopKind::Member, Outcome::Bulk(member)) => {
+                let member = packed(std::iter::once(&**member));
+                let key = self.keys.first()?.clone();
+                Some((key, Action::call(&sets::ADD, &[], [member])))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,574 @@
+//! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back.
+//!
+//! ```text
+//!   each key is tried ── all are empty ──> a ticket at each key ── granted ──> taken from that key
+//!                                                ▲                                │
+//!                                                └── another client was faster ───┘
+//! ```
+//! An operation that takes is never given up, because it may have happened: if its client is gone
+//! by then, the element is put back. So is one whose reply was not written when the connection
+//! ended.
+
+use super::{
+    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
+};
+use crate::resp::RespContext;
+use crate::resp::encode::Encoder;
+use crate::resp::session::client::Unblocking;
+use crate::resp::session::connection::Connection;
+use crate::resp::session::replies::Replies;
+use bytes::Bytes;
+use doyen_engine::Patience;
+use doyen_engine::command::{BlockingPop, CommandReply};
+use doyen_engine::op::{Failure, Operation, Outcome};
+use doyen_gossip::Time;
+use doyen_placement::{KeyspaceId, MapId};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The part of a reply whose outcome was taken. The other ones are tickets, by their keys.
+const TAKEN: u32 = u32::MAX;
+/// Keys of one pop that waits. It has a ticket at each.
+const POP_KEYS_MAX: usize = 1024;
+/// How often what was taken is put back while its partition is not served: each time takes some
+/// seconds.
+const ATTEMPTS_MAX: u32 = 24;
+
+/// Redis's text for a client that another one has woken.
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+
+/// The reply of a pop that waits.
+#[derive(Debug)]
+pub(crate) struct PopReply {
+    about: (KeyspaceId, MapId),
+    pop: BlockingPop,
+    began: Time,
+    until: Option<Time>,
+    asked: Outstanding,
+    step: PopStep,
+    /// The step is to be asked for.
+    due: bool,
+    tickets: Vec<PopTicket>,
+    /// Tickets that are to be withdrawn.
+    withdrawn: Vec<u64>,
+    /// It waits no more, once what it has asked for is answered.
+    ends: Option<Unblocking>,
+    /// Its client is gone.
+    is_left: bool,
+    /// It is not known whether an element was taken, which is to be counted.
+    is_unknown: bool,
+    has_waited: bool,
+    waiting: Option<CountedWaiter>,
+}
+
+#[derive(Debug)]
+enum PopStep {
+    /// Takes from the key at this place, before it waits.
+    Try(usize),
+    /// Waits in line.
+    Wait,
+    /// Takes from the key at this place, which it was granted.
+    Take(usize),
+    /// This is its reply.
+    Over(PopEnd),
+}
+
+#[derive(Debug)]
+enum PopEnd {
+    Taken(Outcome),
+    Nothing(Unblocking),
+}
+
+/// Where it is in the line of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PopTicket {
+    /// In none.
+    No,
+    /// It waits, with this token.
+    Waits(u64),
+    /// It may take.
+    Granted(u64),
+}
+
+/// Counts a client that waits in line.
+#[derive(Debug)]
+struct CountedWaiter(Rc<Cell<u64>>);
+
+impl CountedWaiter {
+    fn new(count: &Rc<Cell<u64>>) -> Self {
+        count.set(count.get() + 1);
+        Self(count.clone())
+    }
+}
+
+impl Drop for CountedWaiter {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+impl PopReply {
+    fn new(about: (KeyspaceId, MapId), mut pop: BlockingPop, now: Time) -> Self {
+        // Slices of the client's input would hold all of the input around them.
+        for key in &mut pop.keys {
+            *key = Bytes::copy_from_slice(key);
+        }
+        Self {
+            about,
+            began: now,
+            until: pop.timeout.map(|lasts| now + lasts),
+            asked: Outstanding::default(),
+            step: PopStep::Try(0),
+            due: true,
+            tickets: vec![PopTicket::No; pop.keys.len()],
+            withdrawn: Vec::new(),
+            ends: None,
+            is_left: false,
+            is_unknown: false,
+            has_waited: false,
+            waiting: None,
+            pop,
+        }
+    }
+
+    /// The reply of a command begins.
+    pub(crate) fn begin(
+        replies: &mut Replies,
+        (connection, context): (&Rc<Connection>, &mut RespContext),
+        about: (KeyspaceId, MapId),
+        pop: BlockingPop,
+    ) {
+        if pop.keys.len() > POP_KEYS_MAX {
+            let text = format!("ERR too many keys to wait for: at most {POP_KEYS_MAX}");
+            return replies.answer(|e| e.error(&text));
+        }
+        let bytes = pop.keys.iter().map(Bytes::len).sum::<usize>();
+        let mut reply = Self::new(about, pop, context.now());
+        let mut asker = replies.asker(connection, context);
+        reply.step(&mut asker, &mut 0);
+        replies.collect(reply, bytes, 0);
+    }
+
+    /// What was taken, as the operation that puts it back.
+    fn returning(&self, taken: &Outcome) -> Option<Operation> {
+        let (keyspace, map) = self.about;
+        let (key, action) = self.pop.put_back(taken)?;
+        Some(Operation {
+            keyspace,
+            map,
+            key,
+            action,
+        })
+    }
+
+    /// It is answered with this. All tickets are withdrawn.
+    fn end(&mut self, end: PopEnd) -> SessionEffect {
+        for at in 0..self.tickets.len() {
+            self.withdraw(at);
+        }
+        self.due = false;
+        self.waiting = None;
+        let returning = match &end {
+            PopEnd::Taken(taken) if self.is_left => self.returning(taken),
+            _ => None,
+        };
+        self.is_unknown = matches!(end, PopEnd::Taken(Outcome::Failed(Failure::Unknown)));
+        self.step = PopStep::Over(end);
+        returning.map_or(SessionEffect::Nothing, SessionEffect::PutsBack)
+    }
+
+    fn withdraw(&mut self, at: usize) {
+        match std::mem::replace(&mut self.tickets[at], PopTicket::No) {
+            PopTicket::No => {}
+            PopTicket::Waits(token) => {
+                self.asked.take(token);
+                self.withdrawn.push(token);
+            }
+            PopTicket::Granted(token) => self.withdrawn.push(token),
+        }
+    }
+
+    /// The outcome of a take.
+    fn taken(&mut self, outcome: Outcome, now: Time) -> SessionEffect {
+        let nothing = match &outcome {
+            Outcome::Nil => true,
+            // It did not happen, and the client is to wait anyway.
+            Outcome::Failed(
+                Failure::WrongType | Failure::Unavailable | Failure::Overtaken | Failure::Stale,
+            ) => matches!(self.step, PopStep::Take(_)),
+            _ => false,
+        };
+        if !nothing {
+            return self.end(PopEnd::Taken(outcome));
+        }
+        let is_late = self.until.is_some_and(|until| until <= now);
+        let ends = self.ends.or(is_late.then_some(Unblocking::Timeout));
+        if let Some(ends) = ends.or(self.is_left.then_some(Unblocking::Timeout)) {
+            return self.end(PopEnd::Nothing(ends));
+        }
+        match self.step {
+            PopStep::Try(at) if at + 1 < self.pop.keys.len() => self.step = PopStep::Try(at + 1),
+            PopStep::Take(at) => {
+                self.withdraw(at);
+                self.step = PopStep::Wait;
+            }
+            _ => self.step = PopStep::Wait,
+        }
+        self.due = true;
+        self.take_granted();
+        SessionEffect::Nothing
+    }
+
+    /// If it may take from a key, it does. The order of its keys decides.
+    fn take_granted(&mut self) {
+        let is_granted = |ticket: &PopTicket| matches!(ticket, PopTicket::Granted(_));
+        if matches!(self.step, PopStep::Wait)
+            && let Some(at) = self.tickets.iter().position(is_granted)
+        {
+            (self.step, self.due) = (PopStep::Take(at), true);
+        }
+    }
+
+    /// What came for the ticket of a key.
+    fn told(&mut self, at: usize, token: u64, outcome: Outcome) -> SessionEffect {
+        let Some(ticket) = self.tickets.get_mut(at) else {
+            return SessionEffect::Nothing;
+        };
+        let waits = matches!(self.step, PopStep::Wait);
+        match outcome {
+            Outcome::Many(_) => {
+                *ticket = PopTicket::Granted(token);
+                self.take_granted();
+            }
+            Outcome::Nil => {
+                *ticket = PopTicket::No;
+                self.ends = Some(Unblocking::Timeout);
+                if waits {
+                    return self.end(PopEnd::Nothing(Unblocking::Timeout));
+                }
+            }
+            failed => {
+                *ticket = PopTicket::No;
+                // If it takes from another key, that may be answered well.
+                if waits {
+                    return self.end(PopEnd::Taken(failed));
+                }
+            }
+        }
+        SessionEffect::Nothing
+    }
+
+    /// It waits no more: another client says so, or the time is over.
+    fn unblock(&mut self, ends: Unblocking) -> SessionEffect {
+        self.ends = Some(ends);
+        if matches!(self.step, PopStep::Wait) {
+            return self.end(PopEnd::Nothing(ends));
+        }
+        SessionEffect::Nothing
+    }
+
+    fn ask(&mut self, asker: &mut ReplyAsker<'_>) {
+        let (keyspace, map) = self.about;
+        let operation = |key, action| Operation {
+            keyspace,
+            map,
+            key,
+            action,
+        };
+        match self.step {
+            PopStep::Over(_) => {}
+            PopStep::Try(at) | PopStep::Take(at) => {
+                let (key, action) = self.pop.take(&self.pop.keys[at..=at]);
+                self.asked.ask(asker, TAKEN, operation(key, action));
+            }
+            PopStep::Wait => {
+                self.has_waited = true;
+                if self.waiting.is_none() {
+                    self.waiting = Some(CountedWaiter::new(asker.context.front.steps.waiting()));
+                    // Perhaps nothing is owed to it any more.
+                    asker.connection.wake();
+                }
+                let (age, until) = (asker.context.now().since(self.began), self.until);
+                let patience =
+                    std::mem::replace(&mut asker.patience, Patience::InLine { age, until });
+                for at in 0..self.tickets.len() {
+                    if self.tickets[at] == PopTicket::No {
+                        let operation = operation(self.pop.keys[at].clone(), self.pop.wait());
+                        // A command has fewer keys than that.
+                        let part = u32::try_from(at).unwrap_or(TAKEN - 1);
+                        let (token, _) = asker.submit(part, operation);
+                        self.asked.waits_for(token);
+                        self.tickets[at] = PopTicket::Waits(token);
+                    }
+                }
+                asker.patience = patience;
+            }
+        }
+    }
+}
+
+impl PendingReply for PopReply {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
+    }
+
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        match arrived {
+            Arrived::Outcome(came) => {
+                let ArrivedOutcome {
+                    part,
+                    token,
+                    outcome,
+                    now,
+                    ..
+                } = came;
+                if !self.asked.take(token) {
+                    SessionEffect::Nothing
+                } else if part == TAKEN {
+                    self.taken(outcome, now)
+                } else {
+                    self.told(part as usize, token, outcome)
+                }
+            }
+            Arrived::Unblock(ends) => self.unblock(ends),
+            Arrived::Thread(_) | Arrived::Members(_) | Arrived::Script => SessionEffect::Nothing,
+        }
+    }
+
+    fn has_step(&self) -> bool {
+        self.due || self.is_unknown || !self.withdrawn.is_empty()
+    }
+
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, work: &mut usize) -> Stepped {
+        *work = work.saturating_sub(1 + self.withdrawn.len());
+        for token in std::mem::take(&mut self.withdrawn) {
+            asker.context.forget(token);
+        }
+        let unknown = std::mem::take(&mut self.is_unknown);
+        asker.context.front.counters.pops_unknown += u64::from(unknown);
+        if std::mem::take(&mut self.due) {
+            self.ask(asker);
+        }
+        Stepped::Waits
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
+        match &self.step {
+            PopStep::Over(PopEnd::Taken(taken)) => {
+                encoder.reply(&self.pop.shape.reply(taken.clone()));
+            }
+            PopStep::Over(PopEnd::Nothing(Unblocking::Error)) => encoder.error(UNBLOCKED),
+            _ => encoder.reply(&CommandReply::NilArray),
+        }
+        true
+    }
+
+    fn held(&self) -> usize {
+        match &self.step {
+            PopStep::Over(PopEnd::Taken(taken)) => taken.bytes(),
+            _ => 0,
+        }
+    }
+
+    fn blocks(&self) -> bool {
+        true
+    }
+
+    fn waits_in_line(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    fn has_waited(&self) -> bool {
+        self.has_waited
+    }
+
+    fn takes_nothing(&self) -> bool {
+        matches!(self.step, PopStep::Wait)
+    }
+
+    fn keeps_outcome(&self) -> bool {
+        true
+    }
+
+    fn taken_out(&self) -> Option<Operation> {
+        match &self.step {
+            PopStep::Over(PopEnd::Taken(taken)) => self.returning(taken),
+            _ => None,
+        }
+    }
+
+    fn leave(&mut self) -> bool {
+        self.is_left = true;
+        match self.step {
+            PopStep::Wait => _ = self.end(PopEnd::Nothing(Unblocking::Timeout)),
+            PopStep::Try(_) | PopStep::Take(_) if self.due => {
+                _ = self.end(PopEnd::Nothing(Unblocking::Timeout));
+            }
+            PopStep::Try(_) | PopStep::Take(_) => {
+                (0..self.tickets.len()).for_each(|at| self.withdraw(at));
+            }
+            PopStep::Over(_) => {}
+        }
+        true
+    }
+}
+
+/// What is put back: its client is gone.
+#[derive(Debug)]
+pub(crate) struct PutBackReply {
+    operation: Operation,
+    asked: Outstanding,
+    outcome: Option<Outcome>,
+    attempts: u32,
+}
+
+impl PutBackReply {
+    pub(crate) fn new(operation: Operation) -> Self {
+        Self {
+            operation,
+            asked: Outstanding::default(),
+            outcome: None,
+            attempts: 0,
+        }
+    }
+}
+
+impl PendingReply for PutBackReply {
+    fn asked(&self) -> &Outstanding {
+        &self.asked
+    }
+
+    fn take(&mut self, arrived: Arrived) -> SessionEffect {
+        if let Arrived::Outcome(came) = arrived
+            && self.asked.take(came.token)
+        {
+            self.outcome = Some(came.outcome);
+        }
+        SessionEffect::Nothing
+    }
+
+    fn has_step(&self) -> bool {
+        self.outcome.is_some() || self.attempts == 0
+    }
+
+    fn step(&mut self, asker: &mut ReplyAsker<'_>, work: &mut usize) -> Stepped {
+        *work = work.saturating_sub(1);
+        let is_over = self.attempts >= ATTEMPTS_MAX;
+        match self.outcome.take() {
+            None | Some(Outcome::Failed(Failure::Unavailable)) if !is_over => {
+                self.attempts += 1;
+                asker.patience = Patience::Whole;
+                self.asked.ask(asker, TAKEN, self.operation.clone());
+            }
+            // It is lost, or is not: that cannot be known, or there is no room for it.
+            None | Some(Outcome::Failed(_)) => asker.context.front.counters.pops_unknown += 1,
+            Some(_) => asker.context.front.counters.pops_returned += 1,
+        }
+        Stepped::Waits
+    }
+
+    fn encode(&mut self, _encoder: &mut Encoder<'_>) -> bool {
+        true
+    }
+
+    fn leave(&mut self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reply of a pop that takes from its first key, and the token of that.
+    fn taking() -> (PopReply, u64) {
+        let pop = BlockingPop::of_members(vec!["a".into(), "b".into()], None);
+        let mut reply = PopReply::new((KeyspaceId(0), MapId(0)), pop, Time(1));
+        reply.due = false;
+        reply.asked.waits_for(7);
+        (reply, 7)
+    }
+
+    fn arrived(token: u64, outcome: Outcome) -> Arrived {
+        Arrived::Outcome(ArrivedOutcome {
+            part: TAKEN,
+            token,
+            outcome,
+            copied: 0,
+            now: Time(2),
+            judged: None,
+            is_last: true,
+        })
+    }
+
+    fn element() -> Outcome {
+        Outcome::Bulk(b"v"[..].into())
+    }
+
+    #[test]
+    fn what_is_taken_for_a_client_that_is_gone_is_put_back() {
+        let (mut reply, token) = taking();
+        assert!(
+            reply.leave() && reply.asked.waits() == 1,
+            "it is not given up"
+        );
+        let SessionEffect::PutsBack(operation) = reply.take(arrived(token, element())) else {
+            panic!("it is lost")
+        };
+        assert_eq!(operation.key, "a");
+        // Nothing was taken, so it does not wait for more.
+        let (mut reply, token) = taking();
+        reply.leave();
+        let after = reply.take(arrived(token, Outcome::Nil));
+        assert!(matches!(after, SessionEffect::Nothing) && reply.is_whole());
+        // Its client left before the reply was encoded.
+        let (mut reply, token) = taking();
+        reply.take(arrived(token, element()));
+        assert!(reply.leave() && reply.taken_out().is_some());
+    }
+
+    #[test]
+    fn a_client_that_is_woken_while_it_takes_gets_what_was_taken() {
+        let (mut reply, token) = taking();
+        reply.take(Arrived::Unblock(Unblocking::Error));
+        reply.take(arrived(token, element()));
+        assert!(matches!(
+            reply.step,
+            PopStep::Over(PopEnd::Taken(Outcome::Bulk(_)))
+        ));
+        let (mut reply, token) = taking();
+        reply.take(Arrived::Unblock(Unblocking::Error));
+        reply.take(arrived(token, Outcome::Nil));
+        assert!(matches!(
+            reply.step,
+            PopStep::Over(PopEnd::Nothing(Unblocking::Error))
+        ));
+    }
+
+    #[test]
+    fn a_take_whose_outcome_is_lost_is_counted_once() {
+        let (mut reply, token) = taking();
+        reply.take(arrived(token, Outcome::Failed(Failure::Unknown)));
+        assert!(reply.is_unknown && reply.has_step());
+    }
+
+    #[test]
+    fn the_first_of_the_keys_that_are_granted_is_taken_from() {
+        let (mut reply, token) = taking();
+        reply.step = PopStep::Try(1);
+        assert!(reply.pop.keys.len() == 2 && reply.tickets == [PopTicket::No; 2]);
+        reply.take(arrived(token, Outcome::Nil));
+        assert!(matches!(reply.step, PopStep::Wait) && reply.due);
+        (reply.tickets, reply.due) = (vec![PopTicket::Waits(8), PopTicket::Waits(9)], false);
+        let granted = || Outcome::Many(vec![Outcome::Int(1), Outcome::Int(1)]);
+        reply.told(1, 9, granted());
+        assert!(matches!(reply.step, PopStep::Take(1)) && reply.due);
+        // The other key is granted while it takes in vain.
+        reply.told(0, 8, granted());
+        reply.taken(Outcome::Nil, Time(3));
+        assert!(matches!(reply.step, PopStep::Take(0)));
+        assert_eq!(reply.withdrawn, [9]);
+        reply.taken(element(), Time(4));
+        assert_eq!(reply.withdrawn, [9, 8]);
+    }
+}
