@@ -27,6 +27,7 @@ mod databases;
 mod hashes;
 mod looks;
 mod notices;
+mod pops;
 mod pubsub;
 mod scripts;
 mod sets;

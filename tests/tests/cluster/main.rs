@@ -24,6 +24,7 @@ mod moves;
 mod native;
 mod one_server;
 mod pods;
+mod pops;
 mod rebalance;
 mod reshaping;
 mod runbooks;

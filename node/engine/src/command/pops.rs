@@ -10,12 +10,17 @@
 //! and scripts, the pop takes from the first key that is not empty, or answers that there is none.
 
 use super::Shape;
+use super::call::CommandCall;
+use super::error::ErrorText;
 use super::operation::Action;
 use super::sets;
 use crate::value::items::packed;
 use crate::value::outcome::Outcome;
 use bytes::Bytes;
 use std::time::Duration;
+
+/// A longer time to wait is for ever: 100 years.
+const FOR_EVER_S: f64 = 100.0 * 365.0 * 86_400.0;
 
 /// A pop that waits while all of its keys are empty.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,4 +85,26 @@ impl BlockingPop {
             _ => None,
         }
     }
+}
+
+/// How long a command waits, by the argument at this place: seconds.
+///
+/// # Errors
+/// It is no number, negative, or too large for Redis.
+pub(super) fn timeout(c: CommandCall<'_>, at: usize) -> Result<Option<Duration>, ErrorText> {
+    let text = std::str::from_utf8(c.args.get(at)).ok();
+    // Redis takes no blanks, and no number that is none.
+    let seconds = text.and_then(|text| text.parse::<f64>().ok());
+    let seconds = seconds
+        .filter(|seconds| !seconds.is_nan())
+        .ok_or("ERR timeout is not a float or out of range")?;
+    if seconds * 1_000.0 > i64::MAX as f64 {
+        return Err("ERR timeout is out of range".into());
+    }
+    if seconds < 0.0 {
+        return Err("ERR timeout is negative".into());
+    }
+    let lasts = (seconds > 0.0 && seconds < FOR_EVER_S).then(|| Duration::from_secs_f64(seconds));
+    // It is counted in milliseconds, and none of them is 0.
+    Ok(lasts.map(|lasts| lasts.max(Duration::from_millis(1))))
 }

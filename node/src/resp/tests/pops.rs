@@ -1,0 +1,182 @@
+//! Pops that wait: in order, for a time, until another client wakes them, and with nothing lost if
+//! their client is gone.
+
+use super::*;
+
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+fn error(text: &str) -> Reply {
+    Reply::Error(text.to_owned())
+}
+
+/// A client that has sent a command, and waits for its reply.
+struct Waiting {
+    task: tokio::task::JoinHandle<Vec<Reply>>,
+    id: i64,
+}
+
+impl Node {
+    /// A client sends these commands together. The first one waits, once this many clients wait.
+    async fn waits(&self, lines: &[&str], all: usize) -> Waiting {
+        let mut client = self.client().await;
+        let Reply::Int(id) = ask(&mut client, "CLIENT ID").await else {
+            panic!("no id")
+        };
+        let commands: Vec<Vec<String>> = lines.iter().map(|line| words(line)).collect();
+        let task = tokio::spawn(async move { client.pipeline(&commands).await.unwrap() });
+        self.blocked(all).await;
+        Waiting { task, id }
+    }
+
+    /// Returns once this many clients wait.
+    async fn blocked(&self, all: usize) {
+        let mut client = self.client().await;
+        let wanted = format!("blocked_clients:{all}\r\n");
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            let Reply::Bulk(info) = ask(&mut client, "INFO clients").await else {
+                panic!("no text")
+            };
+            if String::from_utf8_lossy(&info).contains(&wanted) {
+                return;
+            }
+            assert!(std::time::Instant::now() < until, "not {wanted}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+impl Waiting {
+    async fn replies(self) -> Vec<Reply> {
+        tokio::time::timeout(PATIENCE, self.task)
+            .await
+            .expect("it is answered")
+            .unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_pop_waits_and_later_commands_wait_behind_it() {
+    let node = Node::of_threads(2, None, 50, limits());
+    let mut client = node.client().await;
+    let first = node.waits(&["BSPOP a b 0", "GET x"], 1).await;
+    let second = node.waits(&["BSPOP b a 0", "PING"], 2).await;
+    assert_eq!(
+        ask(&mut client, "SET x later").await,
+        Reply::Simple("OK".into())
+    );
+    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
+    assert_eq!(first.replies().await, [bulk("1"), bulk("later")]);
+    node.blocked(1).await;
+    assert_eq!(ask(&mut client, "SADD b 2").await, Reply::Int(1));
+    assert_eq!(
+        second.replies().await,
+        [bulk("2"), Reply::Simple("PONG".into())]
+    );
+    node.blocked(0).await;
+    // timeouts
+    let began = std::time::Instant::now();
+    assert_eq!(ask(&mut client, "BSPOP a b 0.1").await, Reply::Nil);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    for (line, why) in [
+        ("BSPOP a x", "ERR timeout is not a float or out of range"),
+        ("BSPOP a -1", "ERR timeout is negative"),
+        ("BSPOP a 1e30", "ERR timeout is out of range"),
+        (
+            "BSPOP x 0",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+        ),
+    ] {
+        assert_eq!(ask(&mut client, line).await, error(why), "{line}");
+    }
+    for (how, reply) in [
+        ("", Reply::Nil),
+        (" TIMEOUT", Reply::Nil),
+        (
+            " ERROR",
+            error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
+        ),
+    ] {
+        let waiting = node.waits(&["BSPOP a b c 0"], 1).await;
+        let Reply::Bulk(list) = ask(&mut client, &format!("CLIENT LIST ID {}", waiting.id)).await
+        else {
+            panic!("no list")
+        };
+        let list = String::from_utf8_lossy(&list);
+        assert!(
+            list.contains(" flags=b ") && list.contains(" cmd=bspop "),
+            "{list}"
+        );
+        let unblock = format!("CLIENT UNBLOCK {}{how}", waiting.id);
+        assert_eq!(ask(&mut client, &unblock).await, Reply::Int(1));
+        assert_eq!(waiting.replies().await, [reply]);
+        assert_eq!(ask(&mut client, &unblock).await, Reply::Int(0));
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_takes_nothing() {
+    let node = Node::of_threads(2, None, 50, limits());
+    let mut client = node.client().await;
+    let gone = node.waits(&["BSPOP a b 0"], 1).await;
+    gone.task.abort();
+    node.blocked(0).await;
+    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "SCARD a").await, Reply::Int(1));
+    let waiting = node.waits(&["BSPOP c 0"], 1).await;
+    let killed = format!("CLIENT KILL ID {}", waiting.id);
+    assert_eq!(ask(&mut client, &killed).await, Reply::Int(1));
+    node.blocked(0).await;
+    drop(waiting);
+    // MULTI and scripts
+    for (line, reply) in [
+        ("MULTI", Reply::Simple("OK".into())),
+        ("BSPOP a 0", Reply::Simple("QUEUED".into())),
+        ("BSPOP a 0", Reply::Simple("QUEUED".into())),
+        ("EXEC", Reply::Array(vec![bulk("1"), Reply::Nil])),
+    ] {
+        assert_eq!(ask(&mut client, line).await, reply, "{line}");
+    }
+    node.stop().await;
+}
+
+/// The reply of a pop is not written when its client goes: what it took is in the key again. A reply
+/// that was written is its client's.
+#[tokio::test]
+async fn what_was_not_written_is_put_back() {
+    let large = Limits {
+        value_bytes_max: 32 << 20,
+        memory_bytes_max: 256 << 20,
+        ..limits()
+    };
+    let node = Node::of_threads(1, None, 50, large);
+    let mut client = node.client().await;
+    let value = "v".repeat(16 << 20);
+    let set = client.command(&["SET", "large", &value]).await.unwrap();
+    assert_eq!(set, Reply::Simple("OK".into()));
+    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "SADD b 2").await, Reply::Int(1));
+    let mut leaves = TcpStream::connect(node.resp).await.unwrap();
+    leaves
+        .write_all(b"BSPOP b 0\r\nGET large\r\nBSPOP a 0\r\n")
+        .await
+        .unwrap();
+    let until = std::time::Instant::now() + PATIENCE;
+    while ask(&mut client, "SCARD a").await != Reply::Int(0) {
+        assert!(std::time::Instant::now() < until, "it takes nothing");
+    }
+    // It has read the first reply, and not the last one.
+    leaves.read_exact(&mut [0; 7]).await.unwrap();
+    drop(leaves);
+    while ask(&mut client, "SCARD a").await != Reply::Int(1) {
+        assert!(std::time::Instant::now() < until, "it is lost");
+    }
+    assert_eq!(ask(&mut client, "SCARD b").await, Reply::Int(0));
+    node.stop().await;
+}
