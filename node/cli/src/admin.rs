@@ -110,7 +110,7 @@ pub(super) enum AdminCommand {
     Weight(WeightCommand),
     /// List, change and remove the users of Redis clients
     Acl(AclCommand),
-    /// Restart every node, one at a time, without data loss
+    /// Go through a restart of every node, one at a time, without data loss (`--exec` does it)
     RestartPlan(RestartPlan),
     /// Show the latest events of the cluster
     Events(EventsCommand),

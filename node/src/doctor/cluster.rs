@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 const CLOCKS_APART_MS: i64 = 1_000;
 /// The name of the rule about members that know no coordinator.
 const NO_COORDINATOR: &str = "DoyenNoCoordinator";
+const GONE: &str = "DoyenMemberGone";
 
 /// A member that was asked for its examination.
 #[derive(Debug, Clone)]
@@ -85,6 +86,12 @@ fn alerted(report: &ClusterReport) -> Vec<HealthFinding> {
         let why = waiting.filter(|_| alert.name == NO_COORDINATOR);
         let remedy = match why {
             Some(why) => format!("{why}. The runbook: {}", alert.runbook),
+            None if alert.name == GONE => format!(
+                "look at its machine: has its process died or been stopped, or is its network cut? \
+                 Start it again, or run `doyen forget` with its name if it will not come back. The \
+                 runbook: {}",
+                alert.runbook
+            ),
             None => format!("follow the runbook: {}", alert.runbook),
         };
         let text = format!("{}: {}", alert.name, alert.text);

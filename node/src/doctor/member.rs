@@ -393,8 +393,8 @@ fn control_ports(seen: &Examination) -> Vec<HealthFinding> {
         return one(Fine, CHECK, text);
     };
     let remedy = format!(
-        "if a node runs there, let UDP through to port {} of {} and back, on both machines and \
-         between them",
+        "start the node there, if it has ended; if it runs, let UDP through to port {} of {} and \
+         back, on both machines and between them",
         first.port(),
         first.ip()
     );

@@ -106,10 +106,10 @@ fn told() -> Result<(Shards, [u64; 2]), String> {
     let long = Duration::from_secs(600);
     let mut waiting = [0; 2];
     for (place, token) in [3, 2].into_iter().zip(&mut waiting) {
-        *token = s.waits(place, KEY, action_of(&["SCARD", "key"]), long);
+        *token = s.waits(place, KEY, action_of(&["ZCARD", "key"]), long);
         s.run(20)?;
     }
-    let pushed = s.submit(3, KEY, action_of(&["SADD", "key", "element"]));
+    let pushed = s.submit(3, KEY, action_of(&["ZADD", "key", "1", "element"]));
     s.done(pushed, 500, "an element is pushed")?;
     s.done(waiting[0], 500, "the first that waits is told")?;
     Ok((s, waiting))

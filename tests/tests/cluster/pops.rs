@@ -56,8 +56,11 @@ fn pops(at: SocketAddr, from: usize, seen: &Seen) {
     let mut client = Client::connect(at, PATIENCE).expect("the node takes clients");
     let keys = [from % KEYS, (from + 3) % KEYS].map(|key| format!("queue:{key}"));
     while !seen.is_over.load(Ordering::Relaxed) {
-        match command(&mut client, &["BSPOP", &keys[0], &keys[1], "0.5"]) {
-            Reply::Bulk(element) => {
+        match command(&mut client, &["BZPOPMIN", &keys[0], &keys[1], "0.5"]) {
+            Reply::Array(parts) if parts.len() == 3 => {
+                let Reply::Bulk(element) = &parts[1] else {
+                    panic!("{parts:?}")
+                };
                 let element = String::from_utf8(element.clone()).expect("text");
                 *seen
                     .popped
@@ -83,7 +86,7 @@ fn pushes(at: SocketAddr, first: usize, seen: &Seen) {
     for n in (first..PUSHED).step_by(2) {
         let (key, element) = (format!("queue:{}", n % KEYS), format!("element:{n}"));
         loop {
-            match command(&mut client, &["SADD", &key, &element]) {
+            match command(&mut client, &["ZADD", &key, "1", &element]) {
                 Reply::Int(_) => {
                     seen.pushed.lock().expect("no panic").insert(element);
                     break;

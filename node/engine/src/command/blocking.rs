@@ -42,7 +42,7 @@ static BLOCKING: &[Blocking] = &[
         rests: |inputs| !cached::renews(inputs),
         blocked: |outcome, _| cached::blocked(outcome),
     },
-    waits_for(&super::sets::LENGTH),
+    waits_for(&super::sorted_sets::LENGTH),
 ];
 
 /// A key that is missing, or holds no more than was granted, is looked at again after this time,

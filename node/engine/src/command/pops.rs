@@ -13,8 +13,8 @@ use super::Shape;
 use super::call::CommandCall;
 use super::error::ErrorText;
 use super::operation::Action;
-use super::sets;
-use crate::value::items::packed;
+use super::sorted_joints::pop_first;
+use super::sorted_sets;
 use crate::value::outcome::Outcome;
 use bytes::Bytes;
 use std::time::Duration;
@@ -37,20 +37,25 @@ pub struct BlockingPop {
 /// What is taken.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PopKind {
-    /// A random member of a set.
-    Member,
+    /// Members of a sorted set with the lowest scores, or with the highest, up to a number.
+    Scored { most: bool, count: i64 },
 }
 
 impl BlockingPop {
-    /// A pop of a random member of the first of these sets that has one.
+    /// A pop of the member with the lowest score of the first of these sorted sets that has any.
     #[doc(hidden)]
     #[must_use]
-    pub const fn of_members(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
+    pub const fn of_least(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
+        Self::of_one(keys, timeout, false)
+    }
+
+    /// The same, or of the one with the highest score.
+    pub(super) const fn of_one(keys: Vec<Bytes>, timeout: Option<Duration>, most: bool) -> Self {
         Self {
             keys,
             timeout,
-            shape: Shape::Plain,
-            takes: PopKind::Member,
+            shape: Shape::PoppedOne,
+            takes: PopKind::Scored { most, count: 1 },
         }
     }
 
@@ -58,17 +63,19 @@ impl BlockingPop {
     /// `Nil` if there is none.
     #[must_use]
     pub fn take(&self, keys: &[Bytes]) -> (Bytes, Action) {
-        let key = keys.first().cloned().unwrap_or_default();
-        match &self.takes {
-            PopKind::Member => (key, Action::call(&sets::POP, &[-1, 0], Vec::new())),
-        }
+        let (key, others) = match keys.split_first() {
+            Some((key, others)) => (key.clone(), others.to_vec()),
+            None => (Bytes::new(), Vec::new()),
+        };
+        let PopKind::Scored { most, count } = self.takes;
+        (key, Action::call(pop_first(most), &[count], others))
     }
 
     /// The operation that waits at a key until it is not empty.
     #[must_use]
     pub fn wait(&self) -> Action {
-        match &self.takes {
-            PopKind::Member => Action::call(&sets::LENGTH, &[], Vec::new()),
+        match self.takes {
+            PopKind::Scored { .. } => Action::call(&sorted_sets::LENGTH, &[], Vec::new()),
         }
     }
 
@@ -76,14 +83,13 @@ impl BlockingPop {
     /// because nothing was taken or it is in another key.
     #[must_use]
     pub fn put_back(&self, taken: &Outcome) -> Option<(Bytes, Action)> {
-        match (&self.takes, taken) {
-            (PopKind::Member, Outcome::Bulk(member)) => {
-                let member = packed(std::iter::once(&**member));
-                let key = self.keys.first()?.clone();
-                Some((key, Action::call(&sets::ADD, &[], [member])))
-            }
-            _ => None,
-        }
+        let Outcome::Many(parts) = taken else {
+            return None;
+        };
+        let [Outcome::Bulk(key), Outcome::Many(members)] = &parts[..] else {
+            return None;
+        };
+        Some((Bytes::copy_from_slice(key), sorted_sets::add_again(members)))
     }
 }
 

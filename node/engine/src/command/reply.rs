@@ -83,6 +83,8 @@ pub enum Shape {
     LastScore,
     /// A key, and members with their scores (ZMPOP).
     Popped,
+    /// The same of one member, in one array (BZPOPMIN).
+    PoppedOne,
     /// A page of a scan, and where the next one begins.
     Page,
     /// What Redis calls the encoding of this number (OBJECT ENCODING).
@@ -173,6 +175,14 @@ impl Shape {
             (Outcome::Nil, Self::Scored) => CommandReply::Array(Vec::new()),
             (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
             (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
+            (Outcome::Nil, Self::Popped | Self::PoppedOne) => CommandReply::NilArray,
+            (Outcome::Many(all), Self::PoppedOne) => {
+                let parts = all.into_iter().flat_map(|part| match part {
+                    Outcome::Many(members) => scored(members),
+                    key => vec![Self::Plain.reply(key)],
+                });
+                CommandReply::Array(parts.collect())
+            }
             (Outcome::Many(all), Self::Popped) => {
                 let members = |part| match part {
                     Outcome::Many(members) => {

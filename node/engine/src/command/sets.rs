@@ -36,15 +36,6 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
         .on(ONE_KEY, Access::WRITE, "set")
         .about("Add one or more members to a set")
         .parse(|c| c.one(Action::call(&ADD, &[], [rest(c, 2)]))),
-    command("bspop", "1.0.0", -3, "set", "write blocking fast")
-        .on((1, -2, 1), Access::BOTH, "set")
-        .about("Pop a member of the first of several sets that has one, or wait for one")
-        .parse(|c| {
-            let keys = (1..c.args.len() - 1).map(|at| c.args.bytes(at)).collect();
-            let timeout = super::pops::timeout(c, c.args.len() - 1)?;
-            let pop = super::BlockingPop::of_members(keys, timeout);
-            Ok(super::ParsedRequest::Pop(Box::new(pop)))
-        }),
     command("scard", "1.0.0", 2, "set", "readonly fast")
         .on(ONE_KEY, Access::TOUCH, "set")
         .about("Get the number of members in a set")
@@ -135,7 +126,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 120;
 
 /// Adds members. → `Int`, how many are new
-pub(super) static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
+static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
     .costs(writes)
     .told_as("sadd")
     .on_fields(|inputs, set, _| {
@@ -169,12 +160,11 @@ static HAS_SOME: Procedure =
 static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0)).costs(values);
 
 /// How many members there are. → `Int`
-pub(super) static LENGTH: Procedure =
-    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
+static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or a count of them →
 /// `Bulk`, all in one run of bytes
-pub(super) static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
+static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
     .costs(|_| Footprint {
         answers_value: true,
         looks_up: true,

@@ -1,13 +1,14 @@
 //! Commands on several sorted sets. Sets count as sorted sets whose members have the score 1.
 
+use super::pops::{BlockingPop, PopKind, timeout};
 use super::several::check_count;
 use super::sorted_ranges::{
     Ordered, PartBy, RANGE_NUMBERS, RangeOptions, ScoredAnswer, members_of_range,
 };
 use super::sorted_sets::{POP_MAX, POP_MIN, named, positive};
 use super::{
-    Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, Rights, SYNTAX,
-    Shape, command, counted_keys, is, stored_and_counted_keys,
+    Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, ParsedRequest,
+    Rights, SYNTAX, Shape, command, counted_keys, is, stored_and_counted_keys,
 };
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Inputs, JOINT, Joint, READS, VALUES, WRITES, count};
@@ -24,10 +25,30 @@ use doyen_placement::MapId;
 use doyen_placement::level::SORTED;
 use std::collections::BTreeMap;
 
+/// All arguments but the last are keys.
+const KEYS_BEFORE_LAST: KeyIndexes = (1, -2, 1);
 /// The first two arguments are keys.
 const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
+    command(
+        "bzmpop",
+        "7.0.0",
+        -5,
+        "sorted-set",
+        "write blocking movablekeys",
+    )
+    .on(counted_keys(2, 1), Access::BOTH, "sortedset")
+    .about("Remove and return members with scores in a sorted set, or wait for one")
+    .parse(pop_some),
+    command("bzpopmax", "5.0.0", -3, "sorted-set", "write fast blocking")
+        .on(KEYS_BEFORE_LAST, Access::BOTH, "sortedset")
+        .about("Remove and return the member with the highest score, or wait for one")
+        .parse(|c| pop_one(c, true)),
+    command("bzpopmin", "5.0.0", -3, "sorted-set", "write fast blocking")
+        .on(KEYS_BEFORE_LAST, Access::BOTH, "sortedset")
+        .about("Remove and return the member with the lowest score, or wait for one")
+        .parse(|c| pop_one(c, false)),
     command("zdiff", "6.2.0", -3, "sorted-set", "readonly movablekeys")
         .on(counted_keys(1, 1), Access::READ, "sortedset")
         .about("Subtract multiple sorted sets")
@@ -69,7 +90,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("zmpop", "7.0.0", -4, "sorted-set", "write movablekeys")
         .on(counted_keys(1, 1), Access::BOTH, "sortedset")
         .about("Remove and return members with scores in a sorted set")
-        .parse(pop_first),
+        .parse(pop_now),
     command("zrangestore", "6.2.0", -5, "sorted-set", "write denyoom")
         .on(TWO_KEYS, STORES, "sortedset")
         .about("Store a range of members from sorted set into another key")
@@ -245,7 +266,8 @@ static STORE_RANGE: Joint = Joint {
 };
 
 /// Takes members with the lowest scores out of the first key that has any, as many as the number
-/// says. The runs are the further keys. → `Many`, the key and its members with their scores, or `Nil`
+/// says. The runs are the further keys. → `Many`, the key and its members with their scores, or
+/// `Nil`
 static POP_FIRST_MIN: Joint = Joint {
     number: NUMBER + 6,
     name: "zset pop first least",
@@ -612,18 +634,25 @@ fn store_range(c: CommandCall<'_>) -> Parsed {
     c.shaped(Action::call(&STORE_RANGE, &numbers, runs), Shape::Together)
 }
 
-fn pop_first(c: CommandCall<'_>) -> Parsed {
-    let given = integer(c.args.get(1)).filter(|count| *count > 0);
+/// The joint that pops from the first of several keys.
+pub(super) const fn pop_first(most: bool) -> &'static Joint {
+    if most { &POP_FIRST_MAX } else { &POP_FIRST_MIN }
+}
+
+/// What a pop from several keys says, from the number of its keys on: the places of its keys, whether
+/// it takes those with the highest scores, and how many.
+fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), ErrorText> {
+    let given = integer(c.args.get(from)).filter(|count| *count > 0);
     let keys = given.ok_or("ERR numkeys should be greater than 0")?;
     let keys = usize::try_from(keys).unwrap_or(usize::MAX);
-    let at = keys.saturating_add(2);
+    let at = keys.saturating_add(from + 1);
     if at >= c.args.len() {
         return Err(SYNTAX.into());
     }
     check_count(keys)?;
-    let joint = match c.args.get(at) {
-        end if is(end, "MIN") => &POP_FIRST_MIN,
-        end if is(end, "MAX") => &POP_FIRST_MAX,
+    let most = match c.args.get(at) {
+        end if is(end, "MIN") => false,
+        end if is(end, "MAX") => true,
         _ => return Err(SYNTAX.into()),
     };
     let wanted = match c.args.len() - at {
@@ -634,6 +663,32 @@ fn pop_first(c: CommandCall<'_>) -> Parsed {
         }
         _ => return Err(SYNTAX.into()),
     };
-    let others: Vec<Bytes> = (3..at).map(|at| c.args.bytes(at)).collect();
-    c.of_key(2, Action::call(joint, &[wanted], others), Shape::Popped)
+    let keys = (from + 1..at).map(|at| c.args.bytes(at)).collect();
+    Ok((keys, most, wanted))
+}
+
+fn pop_now(c: CommandCall<'_>) -> Parsed {
+    let (mut keys, most, wanted) = popping(c, 1)?;
+    let others = keys.split_off(1);
+    let action = Action::call(pop_first(most), &[wanted], others);
+    c.of_key(2, action, Shape::Popped)
+}
+
+/// Waits at keys before the last argument, which is the time.
+fn pop_one(c: CommandCall<'_>, most: bool) -> Parsed {
+    let last = c.args.len() - 1;
+    let keys = (1..last).map(|at| c.args.bytes(at)).collect();
+    let pop = BlockingPop::of_one(keys, timeout(c, last)?, most);
+    Ok(ParsedRequest::Pop(Box::new(pop)))
+}
+
+fn pop_some(c: CommandCall<'_>) -> Parsed {
+    let timeout = timeout(c, 1)?;
+    let (keys, most, count) = popping(c, 2)?;
+    Ok(ParsedRequest::Pop(Box::new(BlockingPop {
+        keys,
+        timeout,
+        shape: Shape::Popped,
+        takes: PopKind::Scored { most, count },
+    })))
 }

@@ -219,7 +219,7 @@ static SCORES: Procedure =
     });
 
 /// How many members there are. → `Int`
-static LENGTH: Procedure =
+pub(super) static LENGTH: Procedure =
     procedure(NUMBER + 5, "zset length", Kind::SortedSet, (0, 0)).on_fields(length);
 
 /// How many members a part has. → `Int`
@@ -515,6 +515,21 @@ fn draw_random(c: CommandCall<'_>) -> Parsed {
         Shape::List
     };
     c.shaped(drawing(&RANDOM, wanted, with_scores), shape)
+}
+
+/// Gives members that were taken, each followed by its score, back to their key. One that has come
+/// again meanwhile keeps its score.
+pub(super) fn add_again(taken: &[Outcome]) -> Action {
+    let mut given = Vec::new();
+    for pair in taken.chunks(2) {
+        if let [Outcome::Bulk(member), Outcome::Bulk(score)] = pair
+            && let Some(score) = parse_score(score)
+        {
+            put(&mut given, member);
+            put(&mut given, &stored_score(score));
+        }
+    }
+    Action::call(&ADD, &[ONLY_NEW], [Bytes::from(given)])
 }
 
 /// Members that were answered, for a joint that names their key.

@@ -213,12 +213,6 @@ fn what_cannot_be_restored_is_refused_before_anything_happens() {
             &[],
             "ERR there are no values of the type list here",
         ),
-        (
-            "0",
-            &sorted,
-            &[],
-            "ERR there are no values of the type zset here",
-        ),
         ("0", &large, &[], Shape::Restored.failure(Failure::TooLarge)),
     ] {
         let words: [&[u8]; 4] = [b"RESTORE", b"k", ttl.as_bytes(), payload];

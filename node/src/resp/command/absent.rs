@@ -10,9 +10,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "lmpop", "lpop", "lpos", "lpush", "lpushx", "lrange", "lrem", "lset", "ltrim", "rpop",
         "rpoplpush", "rpush", "rpushx",
     ]),
-    ("nothing waits for sorted sets here; ask again with ZPOPMIN, ZPOPMAX or ZMPOP", &[
-        "bzmpop", "bzpopmax", "bzpopmin",
-    ]),
     ("there are no places on a map here; COMMAND LIST names the commands", &[
         "geoadd", "geodist", "geohash", "geopos", "georadius", "georadius_ro", "georadiusbymember",
         "georadiusbymember_ro", "geosearch", "geosearchstore",

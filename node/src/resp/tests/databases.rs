@@ -70,7 +70,6 @@ async fn each_database_has_keys_of_its_own() {
                 "LPUSH l 1",
                 "there are no lists here; COMMAND LIST names the commands",
             ),
-            ("bzpopmin z 0", "nothing waits for sorted sets here"),
             ("GEOADD g 1 1 m", "there are no places on a map here"),
             ("XLEN s", "there are no streams here"),
             ("SAVE", "nothing is written to disk"),

@@ -10,6 +10,11 @@ fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
 }
 
+/// What a pop of a member like `m1`, whose score is its number, answers.
+fn popped(key: &str, score: &str) -> Reply {
+    Reply::Array(vec![bulk(key), bulk(&format!("m{score}")), bulk(score)])
+}
+
 fn error(text: &str) -> Reply {
     Reply::Error(text.to_owned())
 }
@@ -64,31 +69,31 @@ impl Waiting {
 async fn a_pop_waits_and_later_commands_wait_behind_it() {
     let node = Node::of_threads(2, None, 50, limits());
     let mut client = node.client().await;
-    let first = node.waits(&["BSPOP a b 0", "GET x"], 1).await;
-    let second = node.waits(&["BSPOP b a 0", "PING"], 2).await;
+    let first = node.waits(&["BZPOPMIN a b 0", "GET x"], 1).await;
+    let second = node.waits(&["BZPOPMIN b a 0", "PING"], 2).await;
     assert_eq!(
         ask(&mut client, "SET x later").await,
         Reply::Simple("OK".into())
     );
-    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
-    assert_eq!(first.replies().await, [bulk("1"), bulk("later")]);
+    assert_eq!(ask(&mut client, "ZADD a 1 m1").await, Reply::Int(1));
+    assert_eq!(first.replies().await, [popped("a", "1"), bulk("later")]);
     node.blocked(1).await;
-    assert_eq!(ask(&mut client, "SADD b 2").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "ZADD b 2 m2").await, Reply::Int(1));
     assert_eq!(
         second.replies().await,
-        [bulk("2"), Reply::Simple("PONG".into())]
+        [popped("b", "2"), Reply::Simple("PONG".into())]
     );
     node.blocked(0).await;
     // timeouts
     let began = std::time::Instant::now();
-    assert_eq!(ask(&mut client, "BSPOP a b 0.1").await, Reply::Nil);
+    assert_eq!(ask(&mut client, "BZPOPMIN a b 0.1").await, Reply::Nil);
     assert!(began.elapsed() >= Duration::from_millis(100));
     for (line, why) in [
-        ("BSPOP a x", "ERR timeout is not a float or out of range"),
-        ("BSPOP a -1", "ERR timeout is negative"),
-        ("BSPOP a 1e30", "ERR timeout is out of range"),
+        ("BZPOPMIN a x", "ERR timeout is not a float or out of range"),
+        ("BZPOPMIN a -1", "ERR timeout is negative"),
+        ("BZPOPMIN a 1e30", "ERR timeout is out of range"),
         (
-            "BSPOP x 0",
+            "BZPOPMIN x 0",
             "WRONGTYPE Operation against a key holding the wrong kind of value",
         ),
     ] {
@@ -102,14 +107,14 @@ async fn a_pop_waits_and_later_commands_wait_behind_it() {
             error("UNBLOCKED client unblocked via CLIENT UNBLOCK"),
         ),
     ] {
-        let waiting = node.waits(&["BSPOP a b c 0"], 1).await;
+        let waiting = node.waits(&["BZPOPMIN a b c 0"], 1).await;
         let Reply::Bulk(list) = ask(&mut client, &format!("CLIENT LIST ID {}", waiting.id)).await
         else {
             panic!("no list")
         };
         let list = String::from_utf8_lossy(&list);
         assert!(
-            list.contains(" flags=b ") && list.contains(" cmd=bspop "),
+            list.contains(" flags=b ") && list.contains(" cmd=bzpopmin "),
             "{list}"
         );
         let unblock = format!("CLIENT UNBLOCK {}{how}", waiting.id);
@@ -124,12 +129,12 @@ async fn a_pop_waits_and_later_commands_wait_behind_it() {
 async fn a_client_that_leaves_takes_nothing() {
     let node = Node::of_threads(2, None, 50, limits());
     let mut client = node.client().await;
-    let gone = node.waits(&["BSPOP a b 0"], 1).await;
+    let gone = node.waits(&["BZPOPMIN a b 0"], 1).await;
     gone.task.abort();
     node.blocked(0).await;
-    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
-    assert_eq!(ask(&mut client, "SCARD a").await, Reply::Int(1));
-    let waiting = node.waits(&["BSPOP c 0"], 1).await;
+    assert_eq!(ask(&mut client, "ZADD a 1 m1").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "ZCARD a").await, Reply::Int(1));
+    let waiting = node.waits(&["BZPOPMIN c 0"], 1).await;
     let killed = format!("CLIENT KILL ID {}", waiting.id);
     assert_eq!(ask(&mut client, &killed).await, Reply::Int(1));
     node.blocked(0).await;
@@ -137,9 +142,9 @@ async fn a_client_that_leaves_takes_nothing() {
     // MULTI and scripts
     for (line, reply) in [
         ("MULTI", Reply::Simple("OK".into())),
-        ("BSPOP a 0", Reply::Simple("QUEUED".into())),
-        ("BSPOP a 0", Reply::Simple("QUEUED".into())),
-        ("EXEC", Reply::Array(vec![bulk("1"), Reply::Nil])),
+        ("BZPOPMIN a 0", Reply::Simple("QUEUED".into())),
+        ("BZPOPMIN a 0", Reply::Simple("QUEUED".into())),
+        ("EXEC", Reply::Array(vec![popped("a", "1"), Reply::Nil])),
     ] {
         assert_eq!(ask(&mut client, line).await, reply, "{line}");
     }
@@ -160,23 +165,26 @@ async fn what_was_not_written_is_put_back() {
     let value = "v".repeat(16 << 20);
     let set = client.command(&["SET", "large", &value]).await.unwrap();
     assert_eq!(set, Reply::Simple("OK".into()));
-    assert_eq!(ask(&mut client, "SADD a 1").await, Reply::Int(1));
-    assert_eq!(ask(&mut client, "SADD b 2").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "ZADD a 1 m1").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "ZADD b 2 m2").await, Reply::Int(1));
     let mut leaves = TcpStream::connect(node.resp).await.unwrap();
     leaves
-        .write_all(b"BSPOP b 0\r\nGET large\r\nBSPOP a 0\r\n")
+        .write_all(b"BZPOPMIN b 0\r\nGET large\r\nBZPOPMIN a 0\r\n")
         .await
         .unwrap();
     let until = std::time::Instant::now() + PATIENCE;
-    while ask(&mut client, "SCARD a").await != Reply::Int(0) {
+    while ask(&mut client, "ZCARD a").await != Reply::Int(0) {
         assert!(std::time::Instant::now() < until, "it takes nothing");
     }
     // It has read the first reply, and not the last one.
-    leaves.read_exact(&mut [0; 7]).await.unwrap();
+    leaves
+        .read_exact(&mut [0; "*3\r\n$1\r\nb\r\n$2\r\nm2\r\n$1\r\n2\r\n".len()])
+        .await
+        .unwrap();
     drop(leaves);
-    while ask(&mut client, "SCARD a").await != Reply::Int(1) {
+    while ask(&mut client, "ZCARD a").await != Reply::Int(1) {
         assert!(std::time::Instant::now() < until, "it is lost");
     }
-    assert_eq!(ask(&mut client, "SCARD b").await, Reply::Int(0));
+    assert_eq!(ask(&mut client, "ZCARD b").await, Reply::Int(0));
     node.stop().await;
 }

@@ -4,7 +4,7 @@
 use super::super::hashes::of;
 use super::*;
 
-/// A key that is a set of this many members, which are taken one by one.
+/// A sorted set, whose members are taken one by one.
 const KEY: &str = "k1";
 
 impl World {
@@ -15,7 +15,7 @@ impl World {
         let until = None;
         let patience = Patience::InLine { age, until };
         let shard = &mut self.nodes.get_mut(&n).unwrap().shard;
-        let operation = on(KEY, of("SCARD k1"));
+        let operation = on(KEY, of("ZCARD k1"));
         shard.submit(self.now, 1_700_000_000_000, token, operation, patience);
         self.drain(n);
         self.settle(Duration::from_millis(20));
@@ -34,14 +34,22 @@ impl World {
 
     /// One of them takes, and withdraws its ticket.
     fn pop(&mut self, (n, token): (u64, CallToken)) -> Outcome {
-        let taken = self.ask(n, KEY, of("SPOP k1"));
+        let taken = match self.ask(n, KEY, of("ZPOPMIN k1")) {
+            Outcome::Many(taken) => taken.into_iter().next().unwrap_or(Outcome::Nil),
+            other => other,
+        };
         self.leave(n, token);
         self.settle(Duration::from_millis(20));
         taken
     }
 
     fn add(&mut self, members: &str) {
-        self.ask(2, KEY, of(&format!("SADD k1 {members}")));
+        let scored = members.split(' ').map(|member| format!(" 1 {member}"));
+        self.ask(
+            2,
+            KEY,
+            of(&format!("ZADD k1{}", scored.collect::<String>())),
+        );
         self.settle(Duration::from_millis(20));
     }
 
@@ -109,7 +117,7 @@ fn a_caller_that_found_nothing_waits_again_at_its_place() {
     let mut waiting = w.six_that_wait();
     w.settle(Duration::from_secs(5));
     w.add("a");
-    assert!(matches!(w.ask(2, KEY, of("SPOP k1")), Outcome::Bulk(_)));
+    assert!(matches!(w.ask(2, KEY, of("ZPOPMIN k1")), Outcome::Many(_)));
     assert_eq!(w.pop(waiting[0]), Outcome::Nil);
     let age = Duration::from_secs(6);
     waiting[0] = (3, w.wait_to_pop(3, age));
@@ -205,7 +213,7 @@ fn a_grant_that_was_never_told_is_told_again() {
     let mut w = World::new(107, 3, |_| vec![1, 2]);
     let waiting = w.six_that_wait();
     // The copies do not acknowledge, so what was pushed is not committed.
-    let pushed = w.submit(1, KEY, of("SADD k1 a"));
+    let pushed = w.submit(1, KEY, of("ZADD k1 1 a"));
     assert!(!w.outcomes.contains_key(&pushed));
     w.propose(|t| {
         let p = t.keyspaces[0]

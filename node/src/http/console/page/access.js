@@ -47,7 +47,7 @@ export function access() {
     users.replaceChildren(panel("Users of Redis clients", mayChange ? [mayRun("New user…", () => act.setUser(again))] : null, of instanceof Error ? h("p", {}, of.message) : table([
       ["Name", (one) => h("strong", {}, one.name)], ["Passwords", (one) => one.passwords, "num"], ["Rules", (one) => h("code", {}, [one.rules].flat().join(" "))],
       ["Actions", (one) => mayChange ? h("span", { class: "row" }, mayRun("Change…", () => act.setUser(again, one.name)), mayRun("Remove…", () => act.removeUser(one.name, again))) : ""],
-    ], of, "There are none in the table: clients are the user default."), mayChange ? null : h("p", { class: "after sub" }, "The operators' token changes users: doyen token operator prints it. So does doyen acl.")));
+    ], of, "There are none in the table: clients are the user default."), h("p", { class: "after sub" }, "At nodes with --resp-password-file, the user default needs that password, too."), mayChange ? null : h("p", { class: "after sub" }, "The operators' token changes users: doyen token operator prints it. So does doyen acl.")));
     trust.replaceChildren(identity instanceof Error ? "" : panel(`Trust of ${identity.name}`, null, h("div", { class: "stack" },
       identity.secrets.length ? h("p", {}, "Fingerprints of its secrets: ", identity.secrets.map((one, at) => [at ? ", " : "", h("code", {}, one), at ? "" : " (signs)"]), ".") : h("p", {}, "This node has no secret of its own file: it answers this machine alone, or has certificates from files."),
       rotation(identity), identity.certificate_ends ? ends(identity.certificate_ends) : null)));

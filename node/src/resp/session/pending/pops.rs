@@ -482,7 +482,7 @@ mod tests {
 
     /// The reply of a pop that takes from its first key, and the token of that.
     fn taking() -> (PopReply, u64) {
-        let pop = BlockingPop::of_members(vec!["a".into(), "b".into()], None);
+        let pop = BlockingPop::of_least(vec!["a".into(), "b".into()], None);
         let mut reply = PopReply::new((KeyspaceId(0), MapId(0)), pop, Time(1));
         reply.due = false;
         reply.asked.waits_for(7);
@@ -502,7 +502,11 @@ mod tests {
     }
 
     fn element() -> Outcome {
-        Outcome::Bulk(b"v"[..].into())
+        let bulk = |bytes: &[u8]| Outcome::Bulk(bytes.into());
+        Outcome::Many(vec![
+            bulk(b"a"),
+            Outcome::Many(vec![bulk(b"v"), bulk(b"1")]),
+        ])
     }
 
     #[test]
@@ -534,7 +538,7 @@ mod tests {
         reply.take(arrived(token, element()));
         assert!(matches!(
             reply.step,
-            PopStep::Over(PopEnd::Taken(Outcome::Bulk(_)))
+            PopStep::Over(PopEnd::Taken(Outcome::Many(_)))
         ));
         let (mut reply, token) = taking();
         reply.take(Arrived::Unblock(Unblocking::Error));
