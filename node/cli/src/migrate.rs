@@ -91,17 +91,17 @@ impl Import {
         });
         let targets = targets.collect::<Result<Vec<_>, CommandFailed>>()?;
         match self.source.strip_prefix("redis://") {
-            Some(_) => self.from_server(&targets),
+            Some(_) => self.read_server(&targets),
             None if self.source.contains("://") => Err(CommandFailed::usage(format!(
                 "{}: only redis:// is known; for a source with TLS, start a tunnel, such as \
                  stunnel",
                 self.source
             ))),
-            None => self.from_file(&targets),
+            None => self.read_file(&targets),
         }
     }
 
-    fn from_file(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
+    fn read_file(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
         let path = Path::new(&self.source);
         let (mut file, size) = open(path)?;
         let writers = Writers::start(targets, self.connections)?;
@@ -158,7 +158,7 @@ impl Import {
         Ok(())
     }
 
-    fn from_server(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
+    fn read_server(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
         if self.from_key > 0 {
             return Err(CommandFailed::usage("--from-key is for files"));
         }

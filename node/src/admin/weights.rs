@@ -34,7 +34,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// - [`Refusal::Invalid`]: the name has not 1 to 64 visible ASCII characters, or the weight is not 1 to 100,000.
+    /// - [`Refusal::Invalid`]: the name has not 1 to 64 visible ASCII characters, or the weight is
+    ///   not 1 to 100,000.
     /// - [`Refusal::Conflict`]: it was changed meanwhile, or there are too many (1,024).
     /// - [`Refusal::NotYet`]: the cluster has members of a version that keeps no weights. It admits
     ///   newcomers of any weight.

@@ -34,7 +34,7 @@ use zeroize::Zeroizing;
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// How long a whole answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-/// A node that sends no sign of life on a stream for this long does not answer. It sends one in 5 s.
+/// A node that sends no sign of life on a stream for this long does not answer. One comes in 5 s.
 const SIGN_MAX: Duration = Duration::from_secs(11);
 /// How long the answer to a report may take to begin. A healthy node needs some 300 ms.
 const LOOK_MAX: Duration = Duration::from_secs(3);

@@ -248,7 +248,7 @@ struct SentBody<B>(B);
 
 /// Bodies that may be as large as this are read one at a time, so that many of them do not take the
 /// memory of data.
-const LARGE_BODY: usize = 4 << 20;
+const LARGE_BODY: usize = 32 << 20;
 static ONE_LARGE_BODY: Semaphore = Semaphore::const_new(1);
 
 impl<B: ChangeBody> FromRequest<Arc<HttpState>> for SentBody<B> {
@@ -260,10 +260,12 @@ impl<B: ChangeBody> FromRequest<Arc<HttpState>> for SentBody<B> {
             return none.map(Self).map_err(|e| misread::<B>(&e));
         }
         let summary = request.extensions().get::<Summary>().cloned();
-        // It never closes. Who waits here too long is answered as one whose body is not sent.
         let _alone = match B::BYTES_MAX {
             ..LARGE_BODY => None,
-            _ => ONE_LARGE_BODY.acquire().await.ok(),
+            _ => Some(ONE_LARGE_BODY.try_acquire().map_err(|_| {
+                let why = "another large body is being read: send this one again in a moment";
+                HttpFailure::unavailable(why)
+            })?),
         };
         let body = Bytes::from_request(request, state).await;
         let body = body.map_err(|e| unread::<B>(e.status(), &e.body_text()))?;

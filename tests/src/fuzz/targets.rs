@@ -236,7 +236,7 @@ fn redis_files() -> Vec<Vec<u8>> {
         let written = file.key(0, b"key", Some(1), value);
         written.expect("a Vec takes all");
     }
-    let payloads = values.iter().map(|value| doyen_rdb::dump(value));
+    let payloads = values.iter().map(doyen_rdb::dump);
     payloads
         .chain([file.finish()])
         .map(|bytes| bytes.expect("a Vec takes all"))

@@ -100,7 +100,7 @@ impl Verifier {
             let mut differs = None;
             for is_right in answered {
                 let (reply, command) = (replies.next(), asked.next());
-                if !reply.as_ref().is_some_and(|reply| is_right(reply)) {
+                if !reply.as_ref().is_some_and(is_right) {
                     differs = differs.or(command);
                 }
             }

@@ -7,7 +7,7 @@
 use super::super::HttpState;
 use super::super::failure::{HttpAnswer, HttpFailure};
 use super::super::reports::table_of;
-use super::locate::{key_of, place_of};
+use super::locate::{key_of, key_of_query, place_of};
 use crate::error::Error;
 use crate::report::split::AnyBytes;
 use axum::Json;
@@ -220,7 +220,7 @@ pub(in super::super) async fn value(
                         &map=NAME or &database=NUMBER, and &after=NEXT";
         HttpFailure::bad_request(format!("{there_is}: {}", why.body_text()))
     })?;
-    let key = key_of(query.key, query.key_base64.as_deref())?.into();
+    let key = key_of_query(query.key, query.key_base64.as_deref())?.into();
     let table = table_of(&state)?;
     let within = (query.map.as_deref(), query.database);
     let (keyspace, map) = place_of(&table, query.keyspace.as_deref(), within)?;

@@ -39,7 +39,7 @@ pub(in super::super) async fn locate(
                         text, with &keyspace=NAME, and with &map=NAME or &database=NUMBER";
         HttpFailure::bad_request(format!("{there_is}: {}", why.body_text()))
     })?;
-    let key = key_of(query.key, query.key_base64.as_deref())?;
+    let key = key_of_query(query.key, query.key_base64.as_deref())?;
     let table = table_of(&state)?;
     let within = (query.map.as_deref(), query.database);
     let (keyspace, map) = place_of(&table, query.keyspace.as_deref(), within)?;
@@ -68,15 +68,19 @@ pub(in super::super) async fn locate(
     })))
 }
 
+/// The key that a query gives as text, or in base64. A query that is no UTF-8 was read with other
+/// characters in place of its bytes.
+pub(super) fn key_of_query(text: Option<String>, base64: Option<&str>) -> HttpAnswer<Vec<u8>> {
+    if text.as_ref().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER)) {
+        let why = "the key is no text: give its bytes in base64, as `key-base64`";
+        return Err(HttpFailure::bad_request(why));
+    }
+    key_of(text, base64)
+}
+
 /// A key that is given as text, or in base64.
 pub(super) fn key_of(text: Option<String>, base64: Option<&str>) -> HttpAnswer<Vec<u8>> {
     match (text, base64) {
-        // A query that is no UTF-8 comes with these in place of its bytes.
-        (Some(text), None) if text.contains(char::REPLACEMENT_CHARACTER) => {
-            Err(HttpFailure::bad_request(
-                "the key is no text: give its bytes in base64, as `key-base64`",
-            ))
-        }
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => STANDARD.decode(base64).map_err(|why| {
             let why = format!("the key is no base64 ({why}): encode its bytes, with padding");

@@ -85,6 +85,8 @@ export function redraw(name) {
   frameDue = true;
   requestAnimationFrame(() => {
     frameDue = false;
+    // Another role sees other things: what the former one saw is not kept.
+    if (due.has("role")) view = null;
     const names = due.has("all") || !view ? ["all"] : [...due];
     due.clear();
     frame();

@@ -23,7 +23,7 @@ function forgetToken() {
 /** What only some roles see is forgotten with the role. */
 function forgetKnown() {
   Object.assign(state, { hello: null, map: null, busiest: null, moves: null, events: [] });
-  changed("all");
+  changed("role");
 }
 export function setToken(next) {
   token = next || null;
@@ -74,6 +74,7 @@ function take(name, value) {
     }
     state.sample = value;
   } else {
+    if (name === "hello" && state.hello && state.hello.role !== value.role) forgetKnown();
     state[name] = value;
     // A node without credentials answers everyone, whatever they send: a token would only be refused
     // where something is changed.
