@@ -71,7 +71,10 @@ pub(in super::super) async fn locate(
 /// The key that a query gives as text, or in base64. A query that is no UTF-8 was read with other
 /// characters in place of its bytes.
 pub(super) fn key_of_query(text: Option<String>, base64: Option<&str>) -> HttpAnswer<Vec<u8>> {
-    if text.as_ref().is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER)) {
+    if text
+        .as_ref()
+        .is_some_and(|text| text.contains(char::REPLACEMENT_CHARACTER))
+    {
         let why = "the key is no text: give its bytes in base64, as `key-base64`";
         return Err(HttpFailure::bad_request(why));
     }
