@@ -24,14 +24,14 @@ use doyen::config;
 use doyen_placement::words::{KEYS, counted};
 use doyen_rdb::{RdbKey, RdbReader};
 use link::Server;
-use progress::Progress;
+use progress::MigrationProgress;
 use restoring::Restoring;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verify::Verifier;
-use writers::{Tally, Writers};
+use writers::{MigrationTally, Writers};
 
 /// Brings data from a file of Redis, or from a running Redis or Valkey.
 #[derive(Debug, clap::Args)]
@@ -105,7 +105,7 @@ impl Import {
         let path = Path::new(&self.source);
         let (mut file, size) = open(path)?;
         let writers = Writers::start(targets, self.connections)?;
-        let mut progress = Progress::new("keys were read", Some(size));
+        let mut progress = MigrationProgress::new("keys were read", Some(size));
         let read = self.keys_of(path, &mut file, |restoring, offset, number| {
             progress.show(number, offset);
             writers.put(restoring)
@@ -178,7 +178,7 @@ impl Import {
             }
             None => {
                 let writers = Writers::start(targets, self.connections)?;
-                let mut progress = Progress::new("keys were read", None);
+                let mut progress = MigrationProgress::new("keys were read", None);
                 let read = scan::each(&source, |found, number| {
                     progress.show(number, 0);
                     writers.put(Restoring::new(found))
@@ -224,7 +224,7 @@ fn password(path: &Path) -> Result<String, CommandFailed> {
     Ok(config::read_line(path, "--password-file")?)
 }
 
-impl Tally {
+impl MigrationTally {
     /// What was done, in a few lines.
     fn print(&self) {
         let written = counted(self.keys, KEYS);

@@ -1,7 +1,7 @@
 //! Whole files: a header, keys with their values, the end and a checksum.
 
 use crate::error::RdbError;
-use crate::input::Input;
+use crate::input::RdbInput;
 use crate::payload::dialect;
 use crate::read::{self, Dialect};
 use crate::value::RdbValue;
@@ -41,7 +41,7 @@ pub struct RdbKey {
 /// end, so other bytes may follow; the reader that it is given should have a buffer.
 #[derive(Debug)]
 pub struct RdbReader<R> {
-    input: Input<R>,
+    input: RdbInput<R>,
     version: u16,
     dialect: Dialect,
     database: u64,
@@ -49,9 +49,9 @@ pub struct RdbReader<R> {
     is_done: bool,
 }
 
-impl<R> std::fmt::Debug for Input<R> {
+impl<R> std::fmt::Debug for RdbInput<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Input").finish_non_exhaustive()
+        f.debug_struct("RdbInput").finish_non_exhaustive()
     }
 }
 
@@ -61,7 +61,7 @@ impl<R: Read> RdbReader<R> {
     /// # Errors
     /// It is no header of a version that is known here.
     pub fn new(from: R) -> Result<Self, RdbError> {
-        let mut input = Input::new(from, true);
+        let mut input = RdbInput::new(from, true);
         let expected = "the header of an RDB file (REDIS and four digits)";
         let header: [u8; 9] = input.array(expected)?;
         let digits = header

@@ -10,7 +10,7 @@ use std::io::Read;
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes that are read once, from the first to the last.
-pub(crate) struct Input<R> {
+pub(crate) struct RdbInput<R> {
     from: R,
     /// How many were read.
     at: u64,
@@ -21,13 +21,13 @@ pub(crate) struct Input<R> {
 }
 
 /// What a length's first byte says.
-pub(crate) enum Length {
+pub(crate) enum RdbLength {
     Plain(u64),
     /// A string that is an integer or compressed.
     Special(u8),
 }
 
-impl<R: Read> Input<R> {
+impl<R: Read> RdbInput<R> {
     pub(crate) fn new(from: R, is_summed: bool) -> Self {
         Self {
             from,
@@ -141,16 +141,16 @@ impl<R: Read> Input<R> {
     pub(crate) fn length_or_encoding(
         &mut self,
         expected: &'static str,
-    ) -> Result<Length, RdbError> {
+    ) -> Result<RdbLength, RdbError> {
         let first = self.byte(expected)?;
         let low = first & 0x3F;
         Ok(match first >> 6 {
-            0 => Length::Plain(low.into()),
-            1 => Length::Plain(u64::from(low) << 8 | u64::from(self.byte(expected)?)),
-            3 => Length::Special(low),
+            0 => RdbLength::Plain(low.into()),
+            1 => RdbLength::Plain(u64::from(low) << 8 | u64::from(self.byte(expected)?)),
+            3 => RdbLength::Special(low),
             _ => match first {
-                0x80 => Length::Plain(u32::from_be_bytes(self.array(expected)?).into()),
-                0x81 => Length::Plain(u64::from_be_bytes(self.array(expected)?)),
+                0x80 => RdbLength::Plain(u32::from_be_bytes(self.array(expected)?).into()),
+                0x81 => RdbLength::Plain(u64::from_be_bytes(self.array(expected)?)),
                 _ => return Err(self.malformed(expected)),
             },
         })
@@ -159,19 +159,19 @@ impl<R: Read> Input<R> {
     /// A length.
     pub(crate) fn length(&mut self, expected: &'static str) -> Result<u64, RdbError> {
         match self.length_or_encoding(expected)? {
-            Length::Plain(length) => Ok(length),
-            Length::Special(_) => Err(self.malformed(expected)),
+            RdbLength::Plain(length) => Ok(length),
+            RdbLength::Special(_) => Err(self.malformed(expected)),
         }
     }
 
     /// A string of any encoding.
     pub(crate) fn string(&mut self, expected: &'static str) -> Result<Vec<u8>, RdbError> {
         let integer = match self.length_or_encoding(expected)? {
-            Length::Plain(length) => return self.bytes(length, expected),
-            Length::Special(0) => i32::from(i8::from_le_bytes(self.array(expected)?)),
-            Length::Special(1) => i32::from(i16::from_le_bytes(self.array(expected)?)),
-            Length::Special(2) => i32::from_le_bytes(self.array(expected)?),
-            Length::Special(3) => {
+            RdbLength::Plain(length) => return self.bytes(length, expected),
+            RdbLength::Special(0) => i32::from(i8::from_le_bytes(self.array(expected)?)),
+            RdbLength::Special(1) => i32::from(i16::from_le_bytes(self.array(expected)?)),
+            RdbLength::Special(2) => i32::from_le_bytes(self.array(expected)?),
+            RdbLength::Special(3) => {
                 let compressed = self.length("the length of a compressed string")?;
                 let length = self.length("the length of a string before it was compressed")?;
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -182,7 +182,7 @@ impl<R: Read> Input<R> {
                 let whole = lzf::decompress(&bytes, length);
                 return whole.ok_or_else(|| self.malformed("a string that LZF can decompress"));
             }
-            Length::Special(_) => return Err(self.malformed(expected)),
+            RdbLength::Special(_) => return Err(self.malformed(expected)),
         };
         Ok(itoa::Buffer::new().format(integer).as_bytes().to_vec())
     }

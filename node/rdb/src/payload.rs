@@ -1,7 +1,7 @@
 //! The payloads of `DUMP` and `RESTORE`: a value, the version that it needs, and a checksum.
 
 use crate::error::RdbError;
-use crate::input::Input;
+use crate::input::RdbInput;
 use crate::read::Dialect;
 use crate::value::RdbValue;
 use crate::{CHECKSUM, VALKEY_VERSION, VERSION_MAX, read, write};
@@ -44,7 +44,7 @@ pub fn restore(payload: &[u8], limit: usize) -> Result<RdbValue, RdbError> {
     if sum != 0 && sum != CHECKSUM.checksum(rest) {
         return Err(RdbError::Footer);
     }
-    let mut input = Input::new(value, false);
+    let mut input = RdbInput::new(value, false);
     let kind = input.byte("the type of a value")?;
     let found = read::value(&mut input, (kind, dialect), limit)?;
     if input.at() != value.len() as u64 {

@@ -1,7 +1,7 @@
 //! Values of every encoding.
 
 use crate::error::RdbError;
-use crate::input::{Input, Length};
+use crate::input::{RdbInput, RdbLength};
 use crate::packs::PackedForm;
 use crate::types;
 use crate::value::{HashField, RdbValue, ScoredMember, UnreadType};
@@ -17,7 +17,7 @@ pub(crate) enum Dialect {
 
 /// The value of this type, which may take `limit` bytes.
 pub(crate) fn value<R: Read>(
-    input: &mut Input<R>,
+    input: &mut RdbInput<R>,
     (kind, dialect): (u8, Dialect),
     limit: usize,
 ) -> Result<RdbValue, RdbError> {
@@ -68,14 +68,14 @@ pub(crate) fn value<R: Read>(
 }
 
 /// A time in milliseconds.
-pub(crate) fn time<R: Read>(input: &mut Input<R>) -> Result<u64, RdbError> {
+pub(crate) fn time<R: Read>(input: &mut RdbInput<R>) -> Result<u64, RdbError> {
     let time = i64::from_le_bytes(input.array("a time in milliseconds")?);
     // Redis takes a time before 1970 as one that has passed.
     Ok(u64::try_from(time).unwrap_or(0))
 }
 
 fn elements<R: Read>(
-    input: &mut Input<R>,
+    input: &mut RdbInput<R>,
     expected: &'static str,
 ) -> Result<Vec<Vec<u8>>, RdbError> {
     let count = input.length("a count of elements")?;
@@ -86,7 +86,7 @@ fn elements<R: Read>(
     Ok(all)
 }
 
-fn scored<R: Read>(input: &mut Input<R>, kind: u8) -> Result<Vec<ScoredMember>, RdbError> {
+fn scored<R: Read>(input: &mut RdbInput<R>, kind: u8) -> Result<Vec<ScoredMember>, RdbError> {
     let count = input.length("a count of members")?;
     let mut all = Vec::new();
     for _ in 0..count {
@@ -119,7 +119,7 @@ fn score(text: &[u8]) -> f64 {
 }
 
 fn checked<R: Read>(
-    input: &Input<R>,
+    input: &RdbInput<R>,
     member: Vec<u8>,
     score: f64,
 ) -> Result<ScoredMember, RdbError> {
@@ -140,7 +140,7 @@ enum FieldForm {
     DeadlineBehind,
 }
 
-fn fields<R: Read>(input: &mut Input<R>, form: FieldForm) -> Result<Vec<HashField>, RdbError> {
+fn fields<R: Read>(input: &mut RdbInput<R>, form: FieldForm) -> Result<Vec<HashField>, RdbError> {
     let count = input.length("a count of fields")?;
     let mut all = Vec::new();
     for _ in 0..count {
@@ -166,14 +166,14 @@ fn fields<R: Read>(input: &mut Input<R>, form: FieldForm) -> Result<Vec<HashFiel
 }
 
 /// The items of a packed collection. Each is counted.
-fn packed<R: Read>(input: &mut Input<R>, form: PackedForm) -> Result<Vec<Vec<u8>>, RdbError> {
+fn packed<R: Read>(input: &mut RdbInput<R>, form: PackedForm) -> Result<Vec<Vec<u8>>, RdbError> {
     let mut all = Vec::new();
     packed_into(input, form, &mut all)?;
     Ok(all)
 }
 
 fn packed_into<R: Read>(
-    input: &mut Input<R>,
+    input: &mut RdbInput<R>,
     form: PackedForm,
     all: &mut Vec<Vec<u8>>,
 ) -> Result<(), RdbError> {
@@ -191,7 +191,7 @@ fn packed_into<R: Read>(
     })
 }
 
-fn quicklist<R: Read>(input: &mut Input<R>, kind: u8) -> Result<Vec<Vec<u8>>, RdbError> {
+fn quicklist<R: Read>(input: &mut RdbInput<R>, kind: u8) -> Result<Vec<Vec<u8>>, RdbError> {
     let nodes = input.length("a count of nodes")?;
     let mut all = Vec::new();
     for _ in 0..nodes {
@@ -210,7 +210,7 @@ fn quicklist<R: Read>(input: &mut Input<R>, kind: u8) -> Result<Vec<Vec<u8>>, Rd
 
 /// Items that belong together.
 fn groups<R: Read, const N: usize>(
-    input: &mut Input<R>,
+    input: &mut RdbInput<R>,
     form: PackedForm,
 ) -> Result<Vec<[Vec<u8>; N]>, RdbError> {
     let items = packed(input, form)?;
@@ -224,13 +224,16 @@ fn groups<R: Read, const N: usize>(
     Ok(all)
 }
 
-fn scores<R: Read>(input: &mut Input<R>, form: PackedForm) -> Result<Vec<ScoredMember>, RdbError> {
+fn scores<R: Read>(
+    input: &mut RdbInput<R>,
+    form: PackedForm,
+) -> Result<Vec<ScoredMember>, RdbError> {
     let all = groups(input, form)?.into_iter();
     all.map(|[member, text]| checked(input, member, score(&text)))
         .collect()
 }
 
-fn pairs<R: Read>(input: &mut Input<R>, form: PackedForm) -> Result<Vec<HashField>, RdbError> {
+fn pairs<R: Read>(input: &mut RdbInput<R>, form: PackedForm) -> Result<Vec<HashField>, RdbError> {
     let plain = |[field, value]: [Vec<u8>; 2]| HashField {
         field,
         value,
@@ -239,7 +242,7 @@ fn pairs<R: Read>(input: &mut Input<R>, form: PackedForm) -> Result<Vec<HashFiel
     Ok(groups(input, form)?.into_iter().map(plain).collect())
 }
 
-fn triples<R: Read>(input: &mut Input<R>) -> Result<Vec<HashField>, RdbError> {
+fn triples<R: Read>(input: &mut RdbInput<R>) -> Result<Vec<HashField>, RdbError> {
     let all = groups(input, PackedForm::Listpack)?.into_iter();
     all.map(|[field, value, time]| {
         let time: Option<u64> = str::from_utf8(&time)
@@ -257,7 +260,7 @@ fn triples<R: Read>(input: &mut Input<R>) -> Result<Vec<HashField>, RdbError> {
 }
 
 /// Passes over a stream.
-fn stream<R: Read>(input: &mut Input<R>, kind: u8) -> Result<(), RdbError> {
+fn stream<R: Read>(input: &mut RdbInput<R>, kind: u8) -> Result<(), RdbError> {
     for _ in 0..input.length("a count of a stream's nodes")? {
         input.string("the id of a stream's node")?;
         input.string("a node of a stream")?;
@@ -299,14 +302,14 @@ fn stream<R: Read>(input: &mut Input<R>, kind: u8) -> Result<(), RdbError> {
 }
 
 /// Passes over what a module wrote, until its end.
-pub(crate) fn module_values<R: Read>(input: &mut Input<R>) -> Result<(), RdbError> {
+pub(crate) fn module_values<R: Read>(input: &mut RdbInput<R>) -> Result<(), RdbError> {
     loop {
         match input.length_or_encoding("a value of a module")? {
-            Length::Plain(0) => return Ok(()),
-            Length::Plain(1 | 2) => _ = input.length("an integer of a module")?,
-            Length::Plain(3) => _ = input.array::<4>("a number of a module")?,
-            Length::Plain(4) => _ = input.array::<8>("a number of a module")?,
-            Length::Plain(5) => _ = input.string("a string of a module")?,
+            RdbLength::Plain(0) => return Ok(()),
+            RdbLength::Plain(1 | 2) => _ = input.length("an integer of a module")?,
+            RdbLength::Plain(3) => _ = input.array::<4>("a number of a module")?,
+            RdbLength::Plain(4) => _ = input.array::<8>("a number of a module")?,
+            RdbLength::Plain(5) => _ = input.string("a string of a module")?,
             _ => return Err(input.malformed("a value of a module")),
         }
     }

@@ -1,7 +1,7 @@
 //! `doyen export`: all keys as an RDB file, which Redis and Valkey load at their start.
 
 use super::link::Server;
-use super::progress::Progress;
+use super::progress::MigrationProgress;
 use super::{password, scan};
 use crate::{CommandFailed, say};
 use doyen_placement::words::{KEYS, counted};
@@ -76,7 +76,7 @@ impl Export {
             other => CommandFailed::new(other.to_string()),
         };
         let mut writer = RdbWriter::new(BufWriter::new(file), self.rdb_version).map_err(failed)?;
-        let (mut progress, mut keys) = (Progress::new("keys were written", None), 0);
+        let (mut progress, mut keys) = (MigrationProgress::new("keys were written", None), 0);
         scan::each(server, |found, number| {
             keys = number;
             progress.show(number, 0);

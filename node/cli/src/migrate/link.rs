@@ -148,14 +148,14 @@ fn decoded(text: &str) -> Option<String> {
 }
 
 /// A connection that is logged in.
-pub(super) struct Link {
+pub(super) struct SourceLink {
     server: Server,
     runtime: Runtime,
     client: RespClient,
     database: u64,
 }
 
-impl Link {
+impl SourceLink {
     pub(super) fn connect(server: &Server) -> Result<Self, CommandFailed> {
         let runtime = runtime()?;
         let mut failed = server.failed("it has no address");

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How wide the bar is.
 const BAR: u64 = 30;
 
-pub(super) struct Progress {
+pub(super) struct MigrationProgress {
     what: &'static str,
     /// How many bytes there are in all, if that is known.
     size: Option<u64>,
@@ -18,7 +18,7 @@ pub(super) struct Progress {
     is_terminal: bool,
 }
 
-impl Progress {
+impl MigrationProgress {
     pub(super) fn new(what: &'static str, size: Option<u64>) -> Self {
         let (is_terminal, now) = (std::io::stderr().is_terminal(), Instant::now());
         let every = if is_terminal {
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_line_says_the_part_the_rate_and_the_time_left() {
-        let progress = Progress::new("keys", Some(4_000));
+        let progress = MigrationProgress::new("keys", Some(4_000));
         let line = progress.line(Duration::from_secs(2), 100, 1_000);
         assert_eq!(
             line,

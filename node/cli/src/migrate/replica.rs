@@ -10,10 +10,10 @@
 //! word in common, so one that a node does not take yet is tried again before any later one of its
 //! key.
 
-use super::link::{Link, Server, Words, words};
-use super::progress::Progress;
+use super::link::{Server, SourceLink, Words, words};
+use super::progress::MigrationProgress;
 use super::restoring::Restoring;
-use super::writers::{Tally, Writers};
+use super::writers::{MigrationTally, Writers};
 use crate::stay::Interrupts;
 use crate::{CommandFailed, complain, runtime};
 use doyen::resp::client::{Reply, nothing_happened};
@@ -121,7 +121,7 @@ pub(super) fn follow(
     source: &Server,
     targets: &[Server],
     (until_caught_up, connections): (bool, u16),
-) -> Result<(Tally, Result<(), CommandFailed>), CommandFailed> {
+) -> Result<(MigrationTally, Result<(), CommandFailed>), CommandFailed> {
     let failed = |e: std::io::Error| source.failed(e);
     let acks = Acks::start(replica.stream.try_clone().map_err(failed)?);
     let writers = Writers::start(targets, connections)?;
@@ -145,8 +145,8 @@ pub(super) fn follow(
         offset: replica.offset,
         database: 0,
     };
-    let mut link = Link::connect(&targets[0])?;
-    let mut progress = Progress::new("commands were executed", None);
+    let mut link = SourceLink::connect(&targets[0])?;
+    let mut progress = MigrationProgress::new("commands were executed", None);
     loop {
         if target.is_some_and(|target| stream.offset >= target) {
             progress.end();
@@ -190,7 +190,7 @@ fn keys(
         FileEnd::Length(length) => Some(*length),
         FileEnd::Mark(_) => None,
     };
-    let mut progress = Progress::new("keys were read", size);
+    let mut progress = MigrationProgress::new("keys were read", size);
     let mut file = RdbReader::new(&mut *reader).map_err(|e| source.failed(e))?;
     let mut number = 0;
     while let Some(found) = file.next() {
@@ -264,7 +264,8 @@ fn on_interrupt(stream: TcpStream) -> Result<Arc<AtomicBool>, CommandFailed> {
 
 /// How many bytes of writes the source has sent or will send.
 fn offset_of(source: &Server) -> Result<u64, CommandFailed> {
-    let Reply::Bulk(text) = Link::connect(source)?.ask(words([b"INFO", b"replication"]))? else {
+    let Reply::Bulk(text) = SourceLink::connect(source)?.ask(words([b"INFO", b"replication"]))?
+    else {
         return Err(source.failed("INFO replication has no text"));
     };
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -378,10 +379,10 @@ fn number(line: &[u8], mark: u8, most: u64) -> std::io::Result<u64> {
 
 /// Executes commands in their order. What nodes do not take at the moment is tried again.
 fn execute(
-    link: &mut Link,
+    link: &mut SourceLink,
     database: u64,
     batch: Vec<Words>,
-    tally: &mut Tally,
+    tally: &mut MigrationTally,
 ) -> Result<(), CommandFailed> {
     let (mut left, began) = (Vec::new(), Instant::now());
     for command in batch {

@@ -1,7 +1,7 @@
 //! Reads all keys of a running server with `SCAN` and `DUMP`.
 
 use super::Found;
-use super::link::{Link, Server, Words, words};
+use super::link::{Server, SourceLink, Words, words};
 use super::writers::now_ms;
 use crate::CommandFailed;
 use doyen::resp::client::Reply;
@@ -19,7 +19,7 @@ pub(super) fn each(
     server: &Server,
     mut take: impl FnMut(Found, u64) -> Result<(), CommandFailed>,
 ) -> Result<(), CommandFailed> {
-    let mut link = Link::connect(server)?;
+    let mut link = SourceLink::connect(server)?;
     let mut number = 0;
     for database in link.databases()? {
         link.select(database)?;
@@ -42,7 +42,7 @@ pub(super) fn each(
 /// A page of a scan, and where the next one begins.
 fn page<const N: usize>(
     server: &Server,
-    link: &mut Link,
+    link: &mut SourceLink,
     command: [&[u8]; N],
 ) -> Result<(Vec<u8>, Vec<Vec<u8>>), CommandFailed> {
     let reply = link.ask(words(command))?;
@@ -70,7 +70,7 @@ fn all_bulks(all: Vec<Reply>) -> Vec<Vec<u8>> {
 /// The keys with what they hold. Those that are gone are left out.
 fn dumped(
     server: &Server,
-    link: &mut Link,
+    link: &mut SourceLink,
     database: u64,
     keys: Vec<Vec<u8>>,
 ) -> Result<Vec<Found>, CommandFailed> {
@@ -115,7 +115,7 @@ fn dumped(
 /// What a key holds that is too large for `DUMP`. `None`: it is no collection.
 fn in_parts(
     server: &Server,
-    link: &mut Link,
+    link: &mut SourceLink,
     key: &[u8],
 ) -> Result<Option<RdbValue>, CommandFailed> {
     let kind = match link.ask(words([b"TYPE", key]))? {
@@ -169,7 +169,7 @@ fn in_parts(
 
 /// Fields with their deadlines.
 fn fields(
-    link: &mut Link,
+    link: &mut SourceLink,
     key: &[u8],
     all: BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<Vec<HashField>, CommandFailed> {

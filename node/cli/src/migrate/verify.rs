@@ -1,7 +1,7 @@
 //! Compares keys with what the nodes answer, by the commands that read each type.
 
 use super::Found;
-use super::link::{Link, Server, Words, words};
+use super::link::{Server, SourceLink, Words, words};
 use super::writers::now_ms;
 use crate::{CommandFailed, say};
 use doyen::resp::client::Reply;
@@ -18,7 +18,7 @@ const SHOWN_MAX: u64 = 10;
 const SOON_MS: u64 = 1_000;
 
 pub(super) struct Verifier {
-    link: Link,
+    link: SourceLink,
     waiting: Vec<Found>,
     commands: usize,
     compared: u64,
@@ -27,12 +27,12 @@ pub(super) struct Verifier {
 }
 
 /// What a command must answer.
-type Answered = Box<dyn Fn(&Reply) -> bool>;
+type IsAnswered = Box<dyn Fn(&Reply) -> bool>;
 
 impl Verifier {
     pub(super) fn new(server: &Server) -> Result<Self, CommandFailed> {
         Ok(Self {
-            link: Link::connect(server)?,
+            link: SourceLink::connect(server)?,
             waiting: Vec::new(),
             commands: 0,
             compared: 0,
@@ -88,7 +88,7 @@ impl Verifier {
         for found in all {
             let reads = reads(&found);
             let count = reads.len();
-            let (asked, answered): (Vec<Words>, Vec<Answered>) = reads.into_iter().unzip();
+            let (asked, answered): (Vec<Words>, Vec<IsAnswered>) = reads.into_iter().unzip();
             commands.extend(asked);
             expected.push((found, answered));
             debug_assert!(count > 0, "each type is read by some command");
@@ -130,7 +130,7 @@ fn expires_soon(found: &Found) -> bool {
     is_soon(found.deadline) || has_such_fields
 }
 
-fn is(expected: Reply) -> Answered {
+fn is(expected: Reply) -> IsAnswered {
     Box::new(move |reply| *reply == expected)
 }
 
@@ -139,7 +139,7 @@ fn integer(number: impl TryInto<i64>) -> Reply {
 }
 
 /// The commands that read a key, with what they must answer.
-fn reads(found: &Found) -> Vec<(Words, Answered)> {
+fn reads(found: &Found) -> Vec<(Words, IsAnswered)> {
     let key = &found.key;
     let all_of = |name: &str, given: &[&[u8]]| {
         let mut command = words([name.as_bytes(), key]);
@@ -178,7 +178,7 @@ fn reads(found: &Found) -> Vec<(Words, Answered)> {
             for part in all.chunks(PART) {
                 let members: Vec<&[u8]> = part.iter().map(|it| &it.member[..]).collect();
                 let scores: Vec<f64> = part.iter().map(|it| it.score).collect();
-                let answered: Answered = Box::new(move |reply| has_scores(reply, &scores));
+                let answered: IsAnswered = Box::new(move |reply| has_scores(reply, &scores));
                 reads.push((all_of("ZMSCORE", &members), answered));
             }
         }
@@ -199,7 +199,7 @@ fn reads(found: &Found) -> Vec<(Words, Answered)> {
     reads
 }
 
-fn deadlines_of(key: &[u8], part: &[HashField]) -> (Words, Answered) {
+fn deadlines_of(key: &[u8], part: &[HashField]) -> (Words, IsAnswered) {
     let count = part.len().to_string();
     let mut command = words([b"HPEXPIRETIME", key, b"FIELDS", count.as_bytes()]);
     command.extend(part.iter().map(|it| it.field.clone()));

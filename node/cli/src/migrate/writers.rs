@@ -1,6 +1,6 @@
 //! Threads with a connection each, which write keys. Keys are in no order among each other.
 
-use super::link::{Link, Server};
+use super::link::{Server, SourceLink};
 use super::restoring::Restoring;
 use crate::CommandFailed;
 use doyen::resp::client::{Reply, nothing_happened};
@@ -22,7 +22,7 @@ const RETRY_EVERY: Duration = Duration::from_millis(100);
 
 /// What was done.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct MigrationTally {
     began: Instant,
     pub(super) keys: u64,
     pub(super) expired: u64,
@@ -41,7 +41,7 @@ pub(super) struct RefusedKeys {
     pub(super) first: Vec<u8>,
 }
 
-impl Tally {
+impl MigrationTally {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
@@ -92,14 +92,14 @@ impl Tally {
 /// What the threads share.
 #[derive(Debug)]
 struct Shared {
-    tally: Mutex<Tally>,
+    tally: Mutex<MigrationTally>,
     /// Why one of them ended.
     failed: Mutex<Option<CommandFailed>>,
     has_failed: AtomicBool,
 }
 
 impl Shared {
-    fn tally(&self) -> MutexGuard<'_, Tally> {
+    fn tally(&self) -> MutexGuard<'_, MigrationTally> {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -117,24 +117,24 @@ pub(super) struct Writers {
     put: std::cell::Cell<u64>,
 }
 
-type Queue = Arc<Mutex<Receiver<(u64, Restoring)>>>;
+type RestoreQueue = Arc<Mutex<Receiver<(u64, Restoring)>>>;
 
 impl Writers {
     /// Starts the threads, which are spread over the servers.
     pub(super) fn start(servers: &[Server], connections: u16) -> Result<Self, CommandFailed> {
         let shared = Arc::new(Shared {
-            tally: Mutex::new(Tally::new()),
+            tally: Mutex::new(MigrationTally::new()),
             failed: Mutex::new(None),
             has_failed: AtomicBool::new(false),
         });
         let (queue, taken) = sync_channel(QUEUE);
-        let taken: Queue = Arc::new(Mutex::new(taken));
+        let taken: RestoreQueue = Arc::new(Mutex::new(taken));
         let mut threads = Vec::new();
         for number in 0..usize::from(connections) {
             let mut servers = servers.to_vec();
             let first = number % servers.len();
             servers.rotate_left(first);
-            let link = Link::connect(&servers[0])?;
+            let link = SourceLink::connect(&servers[0])?;
             let (shared, taken) = (Arc::clone(&shared), Arc::clone(&taken));
             threads.push(std::thread::spawn(move || {
                 let mut writer = Writer {
@@ -173,8 +173,8 @@ impl Writers {
         self.queue.send((number, restoring)).map_err(gone)
     }
 
-    /// Waits for all keys, the first of which had this number.
-    pub(super) fn finish(self, first: u64) -> (Tally, Result<(), CommandFailed>) {
+    /// Waits for all keys, from the one with this number on.
+    pub(super) fn finish(self, first: u64) -> (MigrationTally, Result<(), CommandFailed>) {
         drop(self.queue);
         for thread in self.threads {
             // A thread that panicked has said why, and its keys are not done.
@@ -183,7 +183,7 @@ impl Writers {
                     .fail(CommandFailed::new("a thread that writes has ended"));
             }
         }
-        let mut tally = std::mem::replace(&mut *self.shared.tally(), Tally::new());
+        let mut tally = std::mem::replace(&mut *self.shared.tally(), MigrationTally::new());
         tally.next += first;
         let mut failed = self
             .shared
@@ -195,7 +195,7 @@ impl Writers {
 }
 
 /// The keys that are sent together. `None`: there are no more.
-fn next_batch(queue: &Queue) -> Option<Vec<(u64, Restoring)>> {
+fn next_batch(queue: &RestoreQueue) -> Option<Vec<(u64, Restoring)>> {
     let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
     let first = queue.recv().ok()?;
     let mut bytes = first.1.bytes;
@@ -213,7 +213,7 @@ fn next_batch(queue: &Queue) -> Option<Vec<(u64, Restoring)>> {
 struct Writer<'a> {
     shared: &'a Shared,
     servers: Vec<Server>,
-    link: Option<Link>,
+    link: Option<SourceLink>,
 }
 
 impl Writer<'_> {
@@ -254,7 +254,7 @@ impl Writer<'_> {
     ) -> (Vec<(u64, Restoring)>, Option<CommandFailed>) {
         let mut link = match self.link.take() {
             Some(link) => link,
-            None => match Link::connect(&self.servers[0]) {
+            None => match SourceLink::connect(&self.servers[0]) {
                 Ok(link) => link,
                 Err(failed) => {
                     self.servers.rotate_left(1);

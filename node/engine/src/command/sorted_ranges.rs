@@ -198,7 +198,7 @@ pub(super) enum SortedPart<'a> {
     Ranks { first: i64, last: i64 },
     /// From a score to another one.
     Scores(Bound<'a>, Bound<'a>),
-    /// The same of members, all of which have the same score.
+    /// The same of members that have one score.
     Members(Bound<'a>, Bound<'a>),
 }
 

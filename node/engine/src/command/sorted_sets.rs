@@ -168,9 +168,9 @@ static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet, (1, 1))
                 (Some(Outcome::Int(0)), Edit::None)
             };
         }
-        let Some(Changes {
+        let Some(ScoreChanges {
             made, new, changed, ..
-        }) = Changes::of(view, given, flags)
+        }) = ScoreChanges::of(view, given, flags)
         else {
             return failed(Failure::Overflow);
         };
@@ -189,8 +189,8 @@ static INCREASE: Procedure = procedure(NUMBER + 1, "zset increase", Kind::Sorted
     .told_as("zincr")
     .on_fields(|inputs, view, _| {
         let given = Pairs::of(&inputs.bytes[0], true);
-        let changes = Changes::of(view, given, inputs.numbers[0] | ADD_BY);
-        let Some(Changes { made, last, .. }) = changes else {
+        let changes = ScoreChanges::of(view, given, inputs.numbers[0] | ADD_BY);
+        let Some(ScoreChanges { made, last, .. }) = changes else {
             return failed(Failure::Overflow);
         };
         let outcome = last.map_or(Outcome::Nil, |score| shown(&score));
@@ -357,7 +357,7 @@ fn set_made<'a>(view: CollectionView<'a>, made: Vec<u8>) -> Edit<'a> {
 }
 
 /// What scores that are given change.
-struct Changes {
+struct ScoreChanges {
     /// The members with their new scores.
     made: Vec<u8>,
     /// How many are new, and how many have another score.
@@ -367,7 +367,7 @@ struct Changes {
     last: Option<[u8; SCORE_BYTES]>,
 }
 
-impl Changes {
+impl ScoreChanges {
     /// `None`: a score would be no number.
     fn of(view: CollectionView<'_>, given: Pairs<'_>, flags: i64) -> Option<Self> {
         let (mut scores, mut new, mut changed, mut last) = (BTreeMap::new(), 0, 0, None);

@@ -42,6 +42,7 @@ impl World {
         match &mut value {
             RdbValue::Set(all) => all.sort(),
             RdbValue::Hash(all) => all.sort_by(|a, b| a.field.cmp(&b.field)),
+            RdbValue::SortedSet(all) => all.sort_by(|a, b| a.member.cmp(&b.member)),
             _ => {}
         }
         value
@@ -67,6 +68,13 @@ fn field(field: &str, value: &str, deadline: Option<u64>) -> HashField {
 }
 
 /// Values in each form in which they lie.
+fn scored(member: &str, score: f64) -> ScoredMember {
+    ScoredMember {
+        member: member.into(),
+        score,
+    }
+}
+
 fn values() -> Vec<RdbValue> {
     let far = Some(9_000_000_000_000);
     let many = |count: usize| (0..count).map(|n| format!("{n:05}"));
@@ -76,6 +84,8 @@ fn values() -> Vec<RdbValue> {
         RdbValue::String(b"-12".to_vec()),
         RdbValue::Set(vec![b"-2".to_vec(), b"1".to_vec(), b"70000".to_vec()]),
         RdbValue::Set(many(2_000).map(String::into_bytes).collect()),
+        RdbValue::SortedSet(vec![scored("a", 2.5), scored("b", f64::NEG_INFINITY)]),
+        RdbValue::SortedSet(many(2_000).map(|name| scored(&name, 7.0)).collect()),
         RdbValue::Hash(vec![field("f", "v", None), field("g", "", None)]),
         RdbValue::Hash(vec![field("f", "v", far), field("g", "w", None)]),
         RdbValue::Hash(many(2_000).map(|name| field(&name, &name, far)).collect()),
@@ -168,11 +178,6 @@ fn what_cannot_be_restored_is_refused_before_anything_happens() {
     let mut broken = good.clone();
     broken[2] ^= 1;
     let list = dump(&RdbValue::List(vec!["a"])).expect("it is a value");
-    let scored = ScoredMember {
-        member: "m",
-        score: 1.0,
-    };
-    let sorted = dump(&RdbValue::SortedSet(vec![scored])).expect("it is a value");
     let large = dump(&RdbValue::String(vec![b'x'; 64 << 20])).expect("it is a value");
     let empty = [&[2, 0][..], &6_u16.to_le_bytes(), &[0; 8]].concat();
     let footer = "ERR DUMP payload version or checksum are wrong";
