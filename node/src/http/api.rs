@@ -532,8 +532,10 @@ impl ChangeBody for NewTokenBody {
         r#"{"role": "read", "sha256": "THE SHA-256 OF THE TOKEN, IN 64 HEXADECIMAL DIGITS"}"#;
 
     fn summary(&self, _: &[u8]) -> String {
-        let hash: [u8; 32] = unhex(self.sha256.as_bytes()).unwrap_or_default();
-        format!("role {}, fingerprint {}", self.role, hex(&hash[..8]))
+        match unhex::<32>(self.sha256.as_bytes()) {
+            Some(hash) => format!("role {}, fingerprint {}", self.role, hex(&hash[..8])),
+            None => format!("role {}, without a SHA-256", self.role),
+        }
     }
 }
 

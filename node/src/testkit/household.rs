@@ -63,7 +63,9 @@ impl Household {
                 std::env::temp_dir().display()
             ))
         };
+        // It has the secret, and logs of every node.
         let dir = tempfile::Builder::new()
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700))
             .prefix("doyen-")
             .tempdir()
             .map_err(cannot())?;
