@@ -89,7 +89,7 @@ async function judge(tab, name) {
   await tab.evaluate(axe);
   const { violations } = await tab.evaluate(() => globalThis.axe.run());
   const found = violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`);
-  assert.deepEqual(found, [], `axe-core finds faults in ${name}`);
+  assert.deepEqual(found, [], `axe-core finds faults in ${name}: ${found.join("; ")}`);
   assert.deepEqual(tab.wrong, [], `the browser's console has errors in ${name}`);
 }
 

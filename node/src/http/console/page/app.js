@@ -39,10 +39,7 @@ function go() {
   viewName = name;
   document.title = `${VIEWS[name][0]} – Doyen`;
   for (const link of nav.children) {
-    if (link.hash !== `#${name}`) { link.removeAttribute("aria-current"); continue; }
-    link.setAttribute("aria-current", "page");
-    // On a telephone the views are a strip that scrolls.
-    link.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (link.hash === `#${name}`) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   view = null;
   redraw("all");
