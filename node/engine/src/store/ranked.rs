@@ -405,7 +405,7 @@ mod tests {
             check(&ranked, &rows);
             while let Some(gone) = rows.pop() {
                 ranked.remove(&gone);
-                if rows.len() % 61 == 0 {
+                if rows.len().is_multiple_of(61) {
                     check(&ranked, &rows);
                 }
             }
