@@ -81,7 +81,8 @@ def redis(directory, *more):
 
 def node():
     process = subprocess.Popen(
-        [DOYEN, "run", "--log", "error", "--listen", ":0", "--data", ":0", "--resp", ":0", "--resp-cluster", ":0",
+        [DOYEN, "run", "--log", "error", "--listen", ":0", "--data", ":0",
+         "--resp", ":0", "--resp-cluster", ":0",
          "--http", "off"],
         stdout=subprocess.PIPE, text=True)
     ready = dict(pair.split("=", 1) for pair in process.stdout.readline().split()[1:])

@@ -42,7 +42,8 @@ read as by a replica (PSYNC): first all keys, then each write until Ctrl-C, or u
 --until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
 Values of types that are not here are left out and counted.
 
-Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is wrong.")]
+Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is \
+wrong.")]
 pub(super) struct Import {
     /// An RDB file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
     #[arg(value_name = "FILE|URL")]

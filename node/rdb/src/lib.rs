@@ -1,11 +1,11 @@
 //! Redis's own format of data: RDB files, and the payloads of `DUMP` and `RESTORE`.
 //!
 //! ```text
-//!   RdbReader ── header, keys, checksum ──┐                  ┌── strings, lengths (input.rs, lzf.rs)
-//!                                         ├── value (read.rs)┤
-//!   restore ──── payload of DUMP ─────────┘                  └── packed collections (packs.rs)
+//!   RdbReader ── header, keys, checksum ──┐                ┌─ strings, lengths (input, lzf)
+//!                                         ├─ value (read) ─┤
+//!   restore ──── payload of DUMP ─────────┘                └─ packed collections (packs)
 //!
-//!   RdbWriter, dump ── value (write.rs)
+//!   RdbWriter, dump ── value (write)
 //! ```
 //!
 //! It reads what Redis 2.4 to 8 and Valkey write. It writes the oldest encoding that can hold a

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 /// Writes all keys to a file of Redis.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Keys that are written meanwhile are in the file as they were before or after that: stop the writers \
-for a picture of one moment. The file gets its name once it is whole.
+Keys that are written meanwhile are in the file as they were before or after that: stop the \
+writers for a picture of one moment. The file gets its name once it is whole.
 
 Status: 0 success; 1 failure; 2 a flag is wrong.")]
 pub(crate) struct Export {

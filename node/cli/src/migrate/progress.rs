@@ -1,5 +1,5 @@
-//! One line that says how far it is. On a terminal it is drawn again and again; else there is a line
-//! every ten seconds.
+//! One line that says how far it is. On a terminal it is drawn again and again. If stderr is no
+//! terminal, there is a line every ten seconds.
 
 use crate::bytes;
 use std::io::{IsTerminal, Write};
