@@ -140,11 +140,7 @@ pub(super) fn follow(
         None
     };
     let interrupted = on_interrupt(replica.stream.try_clone().map_err(failed)?)?;
-    let mut stream = CommandStream {
-        reader: replica.reader,
-        offset: replica.offset,
-        database: 0,
-    };
+    let mut stream = CommandStream::new(replica.reader, replica.offset);
     let mut link = SourceLink::connect(&targets[0])?;
     let mut progress = MigrationProgress::new("commands were executed", None);
     loop {
@@ -280,18 +276,39 @@ fn offset_of(source: &Server) -> Result<u64, CommandFailed> {
 struct CommandStream<R> {
     reader: R,
     /// How many bytes were read, counted as the source does.
+    read: u64,
+    /// The same up to the end of the last batch.
     offset: u64,
+    /// A command that was read and belongs to the next batch.
+    held: Option<Words>,
     database: u64,
+}
+
+impl<R> CommandStream<R> {
+    /// The writes behind this place.
+    const fn new(reader: R, offset: u64) -> Self {
+        Self {
+            reader,
+            read: offset,
+            offset,
+            held: None,
+            database: 0,
+        }
+    }
 }
 
 impl<R: Read> CommandStream<BufReader<R>> {
     /// The next commands, all of them on one database, and the database. They have no word in
     /// common but their names.
     fn batch(&mut self) -> std::io::Result<(u64, Vec<Words>)> {
-        let (mut batch, mut seen) = (Vec::new(), HashSet::new());
+        let (mut batch, mut seen) = (Vec::new(), HashSet::<Vec<u8>>::new());
         let database = self.database;
         loop {
-            let command = self.command()?;
+            let before = self.read;
+            let command = match self.held.take() {
+                Some(held) => held,
+                None => self.command()?,
+            };
             let name = command[0].to_ascii_uppercase();
             match &name[..] {
                 b"SELECT" => {
@@ -300,22 +317,24 @@ impl<R: Read> CommandStream<BufReader<R>> {
                         .and_then(|number| str::from_utf8(number).ok());
                     let number = number.and_then(|number| number.parse().ok());
                     self.database = number.ok_or(std::io::ErrorKind::InvalidData)?;
-                    if batch.is_empty() {
-                        return Ok((self.database, batch));
-                    }
+                    self.offset = self.read;
                     return Ok((database, batch));
                 }
                 // Each command of a transaction is executed for itself. Messages are no data.
                 b"PING" | b"REPLCONF" | b"MULTI" | b"EXEC" | b"PUBLISH" | b"SPUBLISH" => {}
+                _ if command[1..].iter().any(|word| seen.contains(word)) => {
+                    // It is not executed yet, so the source must not take it for done.
+                    self.offset = before;
+                    self.held = Some(command);
+                    return Ok((database, batch));
+                }
                 _ => {
-                    let repeats = command[1..].iter().any(|word| !seen.insert(word.clone()));
+                    seen.extend(command[1..].iter().cloned());
                     batch.push(command);
-                    if repeats {
-                        return Ok((database, batch));
-                    }
                 }
             }
             if self.reader.buffer().is_empty() || batch.len() >= BATCH {
+                self.offset = self.read;
                 return Ok((database, batch));
             }
         }
@@ -337,7 +356,7 @@ impl<R: BufRead> CommandStream<R> {
             let length = number(&self.line()?, b'$', WORD_BYTES_MAX)?;
             let mut word = Vec::new();
             (&mut self.reader).take(length + 2).read_to_end(&mut word)?;
-            self.offset += word.len() as u64;
+            self.read += word.len() as u64;
             if word.len() as u64 != length + 2 {
                 return Err(std::io::ErrorKind::UnexpectedEof.into());
             }
@@ -355,7 +374,7 @@ impl<R: BufRead> CommandStream<R> {
         (&mut self.reader)
             .take(LINE_BYTES_MAX)
             .read_until(b'\n', &mut line)?;
-        self.offset += line.len() as u64;
+        self.read += line.len() as u64;
         if line.pop() != Some(b'\n') {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
@@ -427,3 +446,6 @@ fn execute(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;
