@@ -113,7 +113,7 @@ fn source(before: String, file: Vec<u8>, behind: Vec<u8>) -> Server {
     })
 }
 
-/// A node that keeps what it is told, and refuses one command once.
+/// A node that keeps the commands that it gets, and refuses one of them once.
 fn node() -> (Server, Arc<Mutex<Vec<Words>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let (kept, is_first) = (Arc::clone(&told), AtomicBool::new(true));
