@@ -89,14 +89,21 @@ pub(crate) trait Packing: Sync {
     /// Whether a field has a value.
     fn is_valued(&self) -> bool;
 
-    /// The fields, with their values if they have any, in order.
-    fn items<'a>(&self, packed: &'a [u8]) -> Cow<'a, [u8]>;
+    /// The fields, with their values if they have any, in order. Unless a type says otherwise, they
+    /// are packed as they are.
+    fn items<'a>(&self, packed: &'a [u8]) -> Cow<'a, [u8]> {
+        packed.into()
+    }
 
     /// How many fields there are.
-    fn len(&self, packed: &[u8]) -> usize;
+    fn len(&self, packed: &[u8]) -> usize {
+        Pairs::of(packed, self.is_valued()).count()
+    }
 
     /// The value of a field.
-    fn get<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<&'a [u8]>;
+    fn get<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
+        Pairs::of(packed, self.is_valued()).get(field)
+    }
 
     /// The same with these fields, and how many of them are new. If a field is given twice, the
     /// later value counts.
@@ -106,7 +113,9 @@ pub(crate) trait Packing: Sync {
     fn with_one(&self, packed: &[u8], field: &[u8], value: &[u8]) -> (Vec<u8>, usize);
 
     /// The same without these fields, and how many there were. Nothing, if none is left.
-    fn without(&self, packed: &[u8], fields: &BTreeSet<&[u8]>) -> (Vec<u8>, usize);
+    fn without(&self, packed: &[u8], fields: &BTreeSet<&[u8]>) -> (Vec<u8>, usize) {
+        Pairs::of(packed, self.is_valued()).without(fields)
+    }
 }
 
 impl Kind {

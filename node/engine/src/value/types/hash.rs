@@ -4,7 +4,6 @@ use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
 use crate::value::items::Pairs;
 use crate::value::kind::Encoding;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 
 pub(crate) static HASH: Type = Type {
     name: "hash",
@@ -56,27 +55,11 @@ impl Packing for ValuedFields {
         true
     }
 
-    fn items<'a>(&self, packed: &'a [u8]) -> Cow<'a, [u8]> {
-        packed.into()
-    }
-
-    fn len(&self, packed: &[u8]) -> usize {
-        pairs(packed).count()
-    }
-
-    fn get<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
-        pairs(packed).get(field)
-    }
-
     fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize) {
         pairs(packed).with(given)
     }
 
     fn with_one(&self, packed: &[u8], field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
         pairs(packed).with_one(field, value)
-    }
-
-    fn without(&self, packed: &[u8], fields: &BTreeSet<&[u8]>) -> (Vec<u8>, usize) {
-        pairs(packed).without(fields)
     }
 }

@@ -10,7 +10,7 @@ use crate::value::items::Pairs;
 use crate::value::kind::Encoding;
 use doyen_placement::level::SORTED;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 pub(crate) static SORTED_SET: Type = Type {
     name: "zset",
@@ -160,18 +160,6 @@ impl Packing for ScoredMembers {
         true
     }
 
-    fn items<'a>(&self, packed: &'a [u8]) -> Cow<'a, [u8]> {
-        packed.into()
-    }
-
-    fn len(&self, packed: &[u8]) -> usize {
-        pairs(packed).count()
-    }
-
-    fn get<'a>(&self, packed: &'a [u8], member: &[u8]) -> Option<&'a [u8]> {
-        pairs(packed).get(member)
-    }
-
     fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize) {
         let mut all: BTreeMap<&[u8], &[u8]> = pairs(packed).collect();
         let before = all.len();
@@ -202,10 +190,6 @@ impl Packing for ScoredMembers {
             form.put(&mut out, member, score);
         }
         (out, added)
-    }
-
-    fn without(&self, packed: &[u8], members: &BTreeSet<&[u8]>) -> (Vec<u8>, usize) {
-        pairs(packed).without(members)
     }
 }
 
