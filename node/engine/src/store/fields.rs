@@ -19,9 +19,7 @@
 use super::change::{KeyChange, RowChange};
 use super::contents::{Cleared, Store};
 use super::effect::Undo;
-use super::map::{
-    ENTRY_OVERHEAD, EXPIRY_OVERHEAD, RANKED_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost,
-};
+use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost};
 use super::maps::AllMaps;
 use super::ranked::Ranked;
 use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
@@ -159,13 +157,8 @@ impl StoredMap {
     /// Bytes of its fields and values.
     pub(crate) fn content_bytes(&self) -> usize {
         let expiring = self.expiring.len() * EXPIRY_OVERHEAD;
-        let ranked = if self.ranked.is_some() {
-            RANKED_OVERHEAD
-        } else {
-            0
-        };
         self.bytes
-            .saturating_sub(self.len() * (ENTRY_OVERHEAD + ranked) + expiring)
+            .saturating_sub(self.len() * (ENTRY_OVERHEAD + self.orders_cost()) + expiring)
     }
 
     /// Its rows in the order of its type, if that has one.

@@ -21,7 +21,7 @@ pub(super) const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
 pub(super) const SORTED_OVERHEAD: usize = 16;
 /// What a row costs in the order of its table.
-pub(super) const RANKED_OVERHEAD: usize = 12;
+const RANKED_OVERHEAD: usize = 12;
 /// What a table costs besides its rows.
 pub(super) const TABLE_OVERHEAD: usize = 448;
 
@@ -237,9 +237,13 @@ impl StoredMap {
     }
 
     pub(super) fn cost(&self, entry: &Entry) -> usize {
+        cost(entry) + self.orders_cost()
+    }
+
+    /// What each entry costs in the orders beside the index.
+    pub(super) fn orders_cost(&self) -> usize {
         let order = |is_there: bool, cost: usize| if is_there { cost } else { 0 };
-        cost(entry)
-            + order(self.sorted.is_some(), SORTED_OVERHEAD)
+        order(self.sorted.is_some(), SORTED_OVERHEAD)
             + order(self.ranked.is_some(), RANKED_OVERHEAD)
     }
 
