@@ -5,14 +5,17 @@ use super::{CommandCall, ErrorText, Parsed, SYNTAX, Shape, is};
 use crate::command::glob;
 use crate::command::operation::{Action, Footprint, stores};
 use crate::command::procedure::{Inputs, Procedure, count};
-use crate::store::RowTable;
+use crate::command::rows::Rows;
 use crate::store::budget::Budget;
-use crate::store::collection::{self, CollectionView, Edit};
+use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
 use crate::store::run_context::RunContext;
+use crate::store::{FoundKey, RowTable};
 use crate::value::entry::Entry;
 use crate::value::items::packed;
+use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
+use doyen_placement::MapId;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
@@ -38,6 +41,34 @@ pub(super) const TOO_LARGE: CollectionDone<'static> = failed(Failure::TooLarge);
 
 pub(super) const fn failed(failure: Failure) -> CollectionDone<'static> {
     (Some(Outcome::Failed(failure)), Edit::None)
+}
+
+/// Gives a key a collection of these fields, whatever it holds; deletes it if there are none. →
+/// `Int`, how many fields
+pub(super) fn store_fields(
+    (map, key): (MapId, &[u8]),
+    (kind, fields): (Kind, &[u8]),
+    rows: &mut Rows<'_>,
+) -> Outcome {
+    let exists = rows.find(map, key).is_some();
+    if fields.is_empty() {
+        if exists {
+            rows.step(map, key, &Action::Delete);
+        }
+        return Outcome::Int(0);
+    }
+    let (cx, unpacked) = (*rows.cx(), UnpackedItems::new());
+    let Some(empty) = CollectionView::of(kind, FoundKey::default(), &unpacked, &cx) else {
+        return Outcome::Failed(Failure::WrongType);
+    };
+    let edit = Edit::Set(kind.pairs(fields), FieldDeadline::Never);
+    match empty.edited(edit, &cx) {
+        (stored, Ok(change)) => {
+            rows.replace((map, key), change);
+            count(stored)
+        }
+        (_, Err(failure)) => Outcome::Failed(failure),
+    }
 }
 
 /// What a procedure does that changes fields.
@@ -275,8 +306,8 @@ pub(super) fn wanted(c: CommandCall<'_>) -> Result<i64, ErrorText> {
     }
 }
 
-/// A call of a procedure that scans fields. They are answered with their `values`, unless the option
-/// is given that says not to.
+/// A call of a procedure that scans fields. They are answered with their `values`, unless the
+/// option is given that says not to.
 pub(super) fn scanning(
     c: CommandCall<'_>,
     procedure: &'static Procedure,

@@ -17,6 +17,8 @@ pub type KeyIndexes = (i64, i64, i64);
 pub const NO_KEYS: KeyIndexes = (0, 0, 0);
 /// The first argument is the only key.
 pub const ONE_KEY: KeyIndexes = (1, 1, 1);
+/// The first two arguments are keys.
+pub(super) const TWO_KEYS: KeyIndexes = (1, 2, 1);
 /// All arguments are keys.
 pub const ALL_KEYS: KeyIndexes = (1, -1, 1);
 /// The argument at this place says how many keys follow, each `step` places after the one before.

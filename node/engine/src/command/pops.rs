@@ -1,7 +1,7 @@
-//! Pops that wait while all of their keys are empty, as `BLPOP` does.
+//! Pops that wait while all of their keys are empty, as `BZPOPMIN` does.
 //!
 //! ```text
-//!   take, from each key in order ── nothing ──> wait, at each key ── granted ──> take, from that key
+//!   take, from each key in order ── nothing ──> wait, at each key ── granted ──> take, from it
 //!                                                    ▲                                │
 //!                                                    └──── another client was faster ─┘
 //! ```
@@ -13,8 +13,7 @@ use super::Shape;
 use super::call::CommandCall;
 use super::error::ErrorText;
 use super::operation::Action;
-use super::sorted_joints::pop_first;
-use super::sorted_sets;
+use super::procedure::{Joint, Procedure};
 use crate::value::outcome::Outcome;
 use bytes::Bytes;
 use std::time::Duration;
@@ -31,34 +30,29 @@ pub struct BlockingPop {
     pub timeout: Option<Duration>,
     /// How what it takes is answered.
     pub shape: Shape,
-    pub(super) takes: PopKind,
+    pub(super) takes: &'static PopKind,
+    /// How many elements it takes at most.
+    pub(super) count: i64,
 }
 
-/// What is taken.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum PopKind {
-    /// Members of a sorted set with the lowest scores, or with the highest, up to a number.
-    Scored { most: bool, count: i64 },
+/// What is taken, as the file of its commands says it.
+#[derive(Debug)]
+pub(super) struct PopKind {
+    /// Takes up to a number from the first of several keys that is not empty. → `Nil`: none is
+    pub(super) take: &'static Joint,
+    /// Counts what a key holds. Callers may wait with it (`super::blocking`).
+    pub(super) wait: &'static Procedure,
+    /// The operation that puts back what was taken, with its key. `None`: it need not be put back.
+    pub(super) put_back: fn(&Outcome) -> Option<(Bytes, Action)>,
+}
+
+impl PartialEq for PopKind {
+    fn eq(&self, other: &Self) -> bool {
+        self.take.number == other.take.number
+    }
 }
 
 impl BlockingPop {
-    /// A pop of the member with the lowest score of the first of these sorted sets that has any.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn of_least(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
-        Self::of_one(keys, timeout, false)
-    }
-
-    /// The same, or of the one with the highest score.
-    pub(super) const fn of_one(keys: Vec<Bytes>, timeout: Option<Duration>, most: bool) -> Self {
-        Self {
-            keys,
-            timeout,
-            shape: Shape::PoppedOne,
-            takes: PopKind::Scored { most, count: 1 },
-        }
-    }
-
     /// The operation that takes from the first of these keys that is not empty. Its outcome is
     /// `Nil` if there is none.
     #[must_use]
@@ -67,29 +61,20 @@ impl BlockingPop {
             Some((key, others)) => (key.clone(), others.to_vec()),
             None => (Bytes::new(), Vec::new()),
         };
-        let PopKind::Scored { most, count } = self.takes;
-        (key, Action::call(pop_first(most), &[count], others))
+        (key, Action::call(self.takes.take, &[self.count], others))
     }
 
     /// The operation that waits at a key until it is not empty.
     #[must_use]
     pub fn wait(&self) -> Action {
-        match self.takes {
-            PopKind::Scored { .. } => Action::call(&sorted_sets::LENGTH, &[], Vec::new()),
-        }
+        Action::call(self.takes.wait, &[], Vec::new())
     }
 
     /// The operation that puts back what was taken, with its key. `None`: it need not be put back,
     /// because nothing was taken or it is in another key.
     #[must_use]
     pub fn put_back(&self, taken: &Outcome) -> Option<(Bytes, Action)> {
-        let Outcome::Many(parts) = taken else {
-            return None;
-        };
-        let [Outcome::Bulk(key), Outcome::Many(members)] = &parts[..] else {
-            return None;
-        };
-        Some((Bytes::copy_from_slice(key), sorted_sets::add_again(members)))
+        (self.takes.put_back)(taken)
     }
 }
 

@@ -163,7 +163,9 @@ impl Shape {
             (Outcome::Bulk(value), Self::Fields(part)) => {
                 CommandReply::Fields(Fields::new(Some(value), part))
             }
-            (Outcome::Nil, Self::List | Self::Pairs) => CommandReply::Array(Vec::new()),
+            (Outcome::Nil, Self::List | Self::Pairs | Self::Scored) => {
+                CommandReply::Array(Vec::new())
+            }
             (Outcome::Many(mut all), Self::First) if !all.is_empty() => {
                 Self::Plain.reply(all.swap_remove(0))
             }
@@ -172,7 +174,6 @@ impl Shape {
             (Outcome::Many(all), Self::Score) => {
                 CommandReply::Array(all.into_iter().map(|one| self.reply(one)).collect())
             }
-            (Outcome::Nil, Self::Scored) => CommandReply::Array(Vec::new()),
             (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
             (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
             (Outcome::Nil, Self::Popped | Self::PoppedOne) => CommandReply::NilArray,

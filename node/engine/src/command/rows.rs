@@ -381,6 +381,14 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// What a key holds, as commands see it: nothing if it is overdue or unfinished.
+    pub(crate) fn seen(&mut self, map: MapId, key: &[u8]) -> FoundKey<'_> {
+        match self.find(map, key) {
+            Some(_) => self.held(map, key),
+            None => FoundKey::default(),
+        }
+    }
+
     /// What a key holds, once [`Rows::find`] has looked for it. Its table may be unfinished.
     pub(crate) fn held(&self, map: MapId, key: &[u8]) -> FoundKey<'_> {
         self.store.found(map, self.store.order(key), key)

@@ -2,11 +2,12 @@
 
 use super::collections::{
     ITEM_OVERHEAD, TOO_LARGE, draw, drawing, failed, has, length, random, rest, scan, scanning,
-    seed, wanted, writes,
+    seed, store_fields, wanted, writes,
 };
-use super::several::check_count;
+use super::description::TWO_KEYS;
+use super::several::{check_count, key_count};
 use super::{
-    ALL_KEYS, Access, CommandCall, Description, KeyIndexes, ONE_KEY, ParseFn, Parsed, Part, Rights,
+    ALL_KEYS, Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, Part, Rights,
     SYNTAX, Shape, command, counted_keys, is,
 };
 use crate::command::operation::{Action, Footprint, ValueSizes};
@@ -24,9 +25,6 @@ use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeSet;
-
-/// The first two arguments are keys.
-const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
 /// A member, and several as a set.
 const MEMBERS: Shape = Shape::Fields(Part::Members);
@@ -337,7 +335,7 @@ const STORE: Joint = Joint {
 
 /// Which members several sets have together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Combination {
+pub(super) enum Combination {
     /// Those that any of them has.
     Union,
     /// Those that each of them has.
@@ -347,7 +345,7 @@ enum Combination {
 }
 
 impl Combination {
-    const fn of_number(number: i64) -> Self {
+    pub(super) const fn of_number(number: i64) -> Self {
         match number {
             0 => Self::Union,
             1 => Self::Intersection,
@@ -358,7 +356,7 @@ impl Combination {
 
 /// What a call on several keys was given. It is not empty, so what it stores is not too large for a
 /// record.
-fn given(inputs: &Inputs) -> ValueSizes {
+pub(super) fn given(inputs: &Inputs) -> ValueSizes {
     let given = inputs.given();
     ValueSizes {
         bytes: given.bytes.max(1),
@@ -378,25 +376,7 @@ fn store_combined(
         Ok(members) => members,
         Err(failure) => return Outcome::Failed(failure),
     };
-    let exists = rows.find(map, key).is_some();
-    if members.is_empty() {
-        if exists {
-            rows.step(map, key, &Action::Delete);
-        }
-        return Outcome::Int(0);
-    }
-    let unpacked = UnpackedItems::new();
-    let Some(empty) = CollectionView::of(Kind::Set, FoundKey::default(), &unpacked, &cx) else {
-        return Outcome::Failed(Failure::WrongType);
-    };
-    let edit = Edit::Set(Pairs::of(&members, false), FieldDeadline::Never);
-    match empty.edited(edit, &cx) {
-        (stored, Ok(change)) => {
-            rows.replace((map, key), change);
-            count(stored)
-        }
-        (_, Err(failure)) => Outcome::Failed(failure),
-    }
+    store_fields((map, key), (Kind::Set, &members), rows)
 }
 
 /// The members of the sets of these keys together, in one run of bytes.
@@ -564,9 +544,15 @@ fn store(c: CommandCall<'_>, joint: &'static Joint) -> Parsed {
 }
 
 fn count_common(c: CommandCall<'_>) -> Parsed {
-    let count = integer(c.args.get(1)).filter(|count| *count > 0);
-    let count = count.ok_or("ERR numkeys should be greater than 0")?;
-    let options = usize::try_from(count).map_or(usize::MAX, |count| count.saturating_add(2));
+    let (others, most) = common_of(c)?;
+    let action = Action::call(&COUNT_COMMON, &[most], others);
+    c.of_key(2, action, Shape::Plain)
+}
+
+/// What a command says that counts what several collections have in common: its further keys, and
+/// the most that is counted; 0: all.
+pub(super) fn common_of(c: CommandCall<'_>) -> Result<(Vec<Bytes>, i64), ErrorText> {
+    let options = key_count(c, 1)?.saturating_add(2);
     if options > c.args.len() {
         return Err("ERR Number of keys can't be greater than number of args".into());
     }
@@ -581,10 +567,5 @@ fn count_common(c: CommandCall<'_>) -> Parsed {
         at += 2;
     }
     check_count(options - 2)?;
-    let others: Vec<Bytes> = (3..options).map(|at| c.args.bytes(at)).collect();
-    c.of_key(
-        2,
-        Action::call(&COUNT_COMMON, &[most], others),
-        Shape::Plain,
-    )
+    Ok(((3..options).map(|at| c.args.bytes(at)).collect(), most))
 }

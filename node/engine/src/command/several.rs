@@ -1,20 +1,18 @@
 //! Commands on several keys of one partition, which are read and changed together.
 
 use super::call::Unit;
+use super::description::TWO_KEYS;
 use super::reply::SAME_OBJECT;
 use super::transfer::Transfer;
 use super::{
-    Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, Rights, SYNTAX,
-    Shape, command, counted_keys, is,
+    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, Rights, SYNTAX, Shape, command,
+    counted_keys, is,
 };
 use crate::command::operation::{Action, Condition, Expiry, Footprint};
 use crate::command::procedure::{JOINT, Joint, ProcedureCall, WRITES};
 use crate::value::integer::integer;
 use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
-
-/// The first two arguments are keys.
-const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("copy", "6.2.0", -3, "generic", "write denyoom")
@@ -267,6 +265,16 @@ fn set_all_with(c: CommandCall<'_>) -> Parsed {
 
 /// Most keys of one command, as of one transaction.
 const KEYS_MAX: usize = crate::command::operation::TRANSACTION_STEPS_MAX;
+
+/// How many keys the argument at this place says, at least one.
+///
+/// # Errors
+/// It says none.
+pub(super) fn key_count(c: CommandCall<'_>, at: usize) -> Result<usize, ErrorText> {
+    let count = integer(c.args.get(at)).filter(|count| *count > 0);
+    let count = count.ok_or("ERR numkeys should be greater than 0")?;
+    Ok(usize::try_from(count).unwrap_or(usize::MAX))
+}
 
 /// Whether one command may name `count` keys.
 ///

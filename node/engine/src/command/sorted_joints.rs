@@ -1,11 +1,14 @@
 //! Commands on several sorted sets. Sets count as sorted sets whose members have the score 1.
 
+use super::collections::store_fields;
+use super::description::TWO_KEYS;
 use super::pops::{BlockingPop, PopKind, timeout};
-use super::several::check_count;
+use super::sets::{Combination, common_of, given};
+use super::several::{check_count, key_count};
 use super::sorted_ranges::{
     Ordered, PartBy, RANGE_NUMBERS, RangeOptions, ScoredAnswer, members_of_range,
 };
-use super::sorted_sets::{POP_MAX, POP_MIN, named, positive};
+use super::sorted_sets::{LENGTH, POP_MAX, POP_MIN, add_again, positive};
 use super::{
     Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, ParsedRequest,
     Rights, SYNTAX, Shape, command, counted_keys, is, stored_and_counted_keys,
@@ -14,21 +17,22 @@ use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Inputs, JOINT, Joint, READS, VALUES, WRITES, count};
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
-use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
+use crate::store::collection::{self, CollectionView, UnpackedItems};
+use crate::store::run_context::RunContext;
+use crate::value::entry::Entry;
 use crate::value::integer::integer;
-use crate::value::items::{Pairs, put};
+use crate::value::items::put;
 use crate::value::kind::Kind;
-use crate::value::outcome::{Failure, Outcome};
+use crate::value::outcome::{Failure, Outcome, Value};
 use crate::value::types::sorted_set::{parse_score, score_of, stored_score};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use doyen_placement::level::SORTED;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// All arguments but the last are keys.
 const KEYS_BEFORE_LAST: KeyIndexes = (1, -2, 1);
-/// The first two arguments are keys.
-const TWO_KEYS: KeyIndexes = (1, 2, 1);
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
     command(
@@ -52,7 +56,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("zdiff", "6.2.0", -3, "sorted-set", "readonly movablekeys")
         .on(counted_keys(1, 1), Access::READ, "sortedset")
         .about("Subtract multiple sorted sets")
-        .parse(|c| combine(c, Combining::Difference)),
+        .parse(|c| combine(c, Combination::Difference)),
     command(
         "zdiffstore",
         "6.2.0",
@@ -62,11 +66,11 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     )
     .on(stored_and_counted_keys(2), STORES, "sortedset")
     .about("Subtract multiple sorted sets and store the resulting sorted set in a new key")
-    .parse(|c| store(c, Combining::Difference, &STORE_DIFFERENCE)),
+    .parse(|c| store(c, Combination::Difference, &STORE_DIFFERENCE)),
     command("zinter", "6.2.0", -3, "sorted-set", "readonly movablekeys")
         .on(counted_keys(1, 1), Access::READ, "sortedset")
         .about("Intersect multiple sorted sets")
-        .parse(|c| combine(c, Combining::Intersection)),
+        .parse(|c| combine(c, Combination::Intersection)),
     command(
         "zintercard",
         "7.0.0",
@@ -86,7 +90,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     )
     .on(stored_and_counted_keys(2), STORES, "sortedset")
     .about("Intersect multiple sorted sets and store the resulting sorted set in a new key")
-    .parse(|c| store(c, Combining::Intersection, &STORE_INTERSECTION)),
+    .parse(|c| store(c, Combination::Intersection, &STORE_INTERSECTION)),
     command("zmpop", "7.0.0", -4, "sorted-set", "write movablekeys")
         .on(counted_keys(1, 1), Access::BOTH, "sortedset")
         .about("Remove and return members with scores in a sorted set")
@@ -98,7 +102,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("zunion", "6.2.0", -3, "sorted-set", "readonly movablekeys")
         .on(counted_keys(1, 1), Access::READ, "sortedset")
         .about("Add multiple sorted sets")
-        .parse(|c| combine(c, Combining::Union)),
+        .parse(|c| combine(c, Combination::Union)),
     command(
         "zunionstore",
         "2.0.0",
@@ -108,7 +112,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     )
     .on(stored_and_counted_keys(2), STORES, "sortedset")
     .about("Add multiple sorted sets and store the resulting sorted set in a new key")
-    .parse(|c| store(c, Combining::Union, &STORE_UNION)),
+    .parse(|c| store(c, Combination::Union, &STORE_UNION)),
 ];
 
 const STORES: Access = Access::Pair(Rights::WRITE, Rights::READ);
@@ -127,7 +131,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 /// The first of these numbers.
 const NUMBER: u16 = 160;
 
-/// The members of sorted sets together. The numbers: how ([`Combining`]), what becomes of scores
+/// The members of sorted sets together. The numbers: how ([`Combination`]), what becomes of scores
 /// ([`Aggregate`]), and with scores (1). The runs: the weights, eight bytes each, or none if all
 /// are 1; and the further keys. → `Many`
 static COMBINE: Joint = Joint {
@@ -137,7 +141,7 @@ static COMBINE: Joint = Joint {
     numbers: 3,
     others: |runs| (runs > 0).then_some((1..runs, 1)),
     footprint: |inputs| Footprint {
-        given: inputs.given(),
+        given: given(inputs),
         ..VALUES
     },
     run: |inputs, (map, key), rows| {
@@ -164,7 +168,7 @@ static COUNT_COMMON: Joint = Joint {
     number: NUMBER + 1,
     name: "zset count common",
     footprint: |inputs| Footprint {
-        given: inputs.given(),
+        given: given(inputs),
         ..READS
     },
     run: |inputs, (map, key), rows| {
@@ -212,18 +216,20 @@ const STORE: Joint = Joint {
     numbers: 3,
     others: |runs| (runs > 1).then_some((1..runs, 1)),
     footprint: |inputs| Footprint {
-        given: inputs.given(),
-        stores: inputs.given().bytes,
+        given: given(inputs),
+        stores: given(inputs).bytes,
         ..WRITES
     },
     run: |inputs, key, rows| {
         let keys = inputs.bytes.iter().skip(1).map(|key| &**key);
         match combined(inputs, key.0, keys, rows) {
             Ok(members) => {
-                let members = members
-                    .iter()
-                    .map(|(score, member)| (&member[..], &score[..]));
-                put_set(key, members, rows)
+                let mut stored = Vec::new();
+                for (score, member) in members {
+                    put(&mut stored, &member);
+                    put(&mut stored, &score);
+                }
+                store_fields(key, (Kind::SortedSet, &stored), rows)
             }
             Err(failure) => Outcome::Failed(failure),
         }
@@ -240,27 +246,11 @@ static STORE_RANGE: Joint = Joint {
     numbers: RANGE_NUMBERS,
     others: |runs| (runs == 3).then_some((2..3, 1)),
     run: |inputs, key, rows| {
-        let (map, from) = (key.0, &inputs.bytes[2]);
-        let found = rows.find(map, from);
-        if found.is_some_and(|entry| entry.kind() != Kind::SortedSet) {
-            return Outcome::Failed(Failure::WrongType);
+        let cx = *rows.cx();
+        match range_of(inputs, rows.seen(key.0, &inputs.bytes[2]), &cx) {
+            Ok(members) => store_fields(key, (Kind::SortedSet, &members), rows),
+            Err(failure) => Outcome::Failed(failure),
         }
-        let (cx, unpacked) = (*rows.cx(), UnpackedItems::new());
-        let mut members = Vec::new();
-        {
-            let held = rows.held(map, from);
-            let view = CollectionView::of(Kind::SortedSet, held, &unpacked, &cx);
-            let ordered = view.map(Ordered::of);
-            let range = ordered.as_ref().and_then(|it| members_of_range(inputs, it));
-            let Some(range) = range else {
-                return Outcome::Failed(Failure::NotAnInteger);
-            };
-            for (member, score) in range {
-                put(&mut members, member);
-                put(&mut members, score);
-            }
-        }
-        put_set(key, Pairs::of(&members, true), rows)
     },
     ..STORE
 };
@@ -277,7 +267,7 @@ static POP_FIRST_MIN: Joint = Joint {
     numbers: 1,
     others: |runs| Some((0..runs, 1)),
     footprint: |inputs| Footprint {
-        given: inputs.given(),
+        given: given(inputs),
         answers_value: true,
         ..WRITES
     },
@@ -293,6 +283,26 @@ static POP_FIRST_MAX: Joint = Joint {
     run: |inputs, key, rows| pop_of(inputs, key, rows, true),
     ..POP_FIRST_MIN
 };
+
+/// The members of a range of what a key holds, with their stored scores, in one run of bytes.
+///
+/// # Errors
+/// The key holds no sorted set.
+fn range_of(inputs: &Inputs, held: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec<u8>, Failure> {
+    if held.entry.is_some() && held.kind() != Kind::SortedSet {
+        return Err(Failure::WrongType);
+    }
+    let unpacked = UnpackedItems::new();
+    let view = CollectionView::of(Kind::SortedSet, held, &unpacked, cx);
+    let ordered = Ordered::of(view.ok_or(Failure::WrongType)?);
+    let range = members_of_range(inputs, &ordered).ok_or(Failure::NotAnInteger)?;
+    let mut members = Vec::new();
+    for (member, score) in range {
+        put(&mut members, member);
+        put(&mut members, score);
+    }
+    Ok(members)
+}
 
 fn pop_of(
     inputs: &Inputs,
@@ -312,69 +322,10 @@ fn pop_of(
         let members = rows.step(map, key, &Action::call(pop, &inputs.numbers, Vec::new()));
         return match members {
             Outcome::Failed(_) => members,
-            members => named(key, members),
+            members => Outcome::Many(vec![Outcome::Bulk(Value::from(key)), members]),
         };
     }
     Outcome::Nil
-}
-
-/// Gives a key these members with their stored scores, whatever it holds; deletes it if there are
-/// none. → `Int`, how many members
-fn put_set<'a>(
-    (map, key): (MapId, &[u8]),
-    members: impl Iterator<Item = (&'a [u8], &'a [u8])>,
-    rows: &mut Rows<'_>,
-) -> Outcome {
-    let cx = *rows.cx();
-    let mut given = Vec::new();
-    for (member, score) in members {
-        put(&mut given, member);
-        put(&mut given, score);
-        if given.len() > cx.value_bytes_max {
-            return Outcome::Failed(Failure::TooLarge);
-        }
-    }
-    let exists = rows.find(map, key).is_some();
-    if given.is_empty() {
-        if exists {
-            rows.step(map, key, &Action::Delete);
-        }
-        return Outcome::Int(0);
-    }
-    let unpacked = UnpackedItems::new();
-    let empty = CollectionView::of(Kind::SortedSet, FoundKey::default(), &unpacked, &cx);
-    let Some(empty) = empty else {
-        return Outcome::Failed(Failure::WrongType);
-    };
-    let edit = Edit::Set(Pairs::of(&given, true), FieldDeadline::Never);
-    match empty.edited(edit, &cx) {
-        (stored, Ok(change)) => {
-            rows.replace((map, key), change);
-            count(stored)
-        }
-        (_, Err(failure)) => Outcome::Failed(failure),
-    }
-}
-
-/// Which members several sorted sets have together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Combining {
-    /// Those that any of them has.
-    Union,
-    /// Those that each of them has.
-    Intersection,
-    /// Those of the first that no other one has.
-    Difference,
-}
-
-impl Combining {
-    const fn of_number(number: i64) -> Self {
-        match number {
-            0 => Self::Union,
-            1 => Self::Intersection,
-            _ => Self::Difference,
-        }
-    }
 }
 
 /// What becomes of the scores that a member has in several sorted sets.
@@ -421,21 +372,17 @@ fn combined<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     rows: &mut Rows<'_>,
 ) -> Result<CombinedMembers, Failure> {
-    let how = Combining::of_number(inputs.numbers[0]);
+    let how = Combination::of_number(inputs.numbers[0]);
     let aggregate = Aggregate::of_number(inputs.numbers[1]);
     let weights: Vec<f64> = inputs.bytes[0].chunks_exact(8).map(score_of).collect();
     let mut together: BTreeMap<Bytes, f64> = BTreeMap::new();
     for (at, key) in keys.enumerate() {
-        let kind = rows
-            .find(map, key)
-            .map_or(Kind::SortedSet, |entry| entry.kind());
+        let (cx, unpacked) = (*rows.cx(), UnpackedItems::new());
+        let held = rows.seen(map, key);
+        let kind = held.entry.map_or(Kind::SortedSet, Entry::kind);
         if !matches!(kind, Kind::SortedSet | Kind::Set) {
             return Err(Failure::WrongType);
         }
-        let (cx, unpacked) = (*rows.cx(), UnpackedItems::new());
-        let held = rows
-            .find(map, key)
-            .map_or(FoundKey::default(), |_| rows.held(map, key));
         let view = CollectionView::of(kind, held, &unpacked, &cx).ok_or(Failure::WrongType)?;
         let weight = weights.get(at).copied().unwrap_or(1.0);
         let scored = |(member, score): (&[u8], &[u8])| {
@@ -448,7 +395,7 @@ fn combined<'k>(
         };
         match how {
             _ if at == 0 => together.extend(view.pairs().map(scored)),
-            Combining::Union => {
+            Combination::Union => {
                 for (member, score) in view.pairs().map(scored) {
                     cx.budget.sort();
                     let held = together.entry(member);
@@ -456,9 +403,9 @@ fn combined<'k>(
                         .or_insert(score);
                 }
             }
-            Combining::Intersection | Combining::Difference => {
+            Combination::Intersection | Combination::Difference => {
                 let given: BTreeMap<Bytes, f64> = view.pairs().map(scored).collect();
-                let keeps = how == Combining::Intersection;
+                let keeps = how == Combination::Intersection;
                 together.retain(|member, held| {
                     let found = given.get(member);
                     if let (Some(score), true) = (found, keeps) {
@@ -487,28 +434,19 @@ struct CombineArguments {
     weights: Vec<u8>,
     aggregate: Aggregate,
     with_scores: bool,
-    limit: i64,
-}
-
-/// Which options such a command has.
-#[derive(Debug, Clone, Copy, Default)]
-struct CombineOptions {
-    weighs: bool,
-    with_scores: bool,
-    limit: bool,
 }
 
 /// How many keys the argument at this place counts, which follow it.
 fn counted(c: CommandCall<'_>, at: usize) -> Result<usize, ErrorText> {
-    let given = integer(c.args.get(at)).ok_or(super::NOT_AN_INTEGER)?;
-    if given <= 0 {
+    let keys = integer(c.args.get(at)).ok_or(super::NOT_AN_INTEGER)?;
+    if keys <= 0 {
         let why = format!(
             "ERR at least 1 input key is needed for '{}' command",
             c.name
         );
         return Err(why.into());
     }
-    let count = usize::try_from(given).unwrap_or(usize::MAX);
+    let count = usize::try_from(keys).unwrap_or(usize::MAX);
     if count > c.args.len() - at - 1 {
         return Err(SYNTAX.into());
     }
@@ -517,35 +455,31 @@ fn counted(c: CommandCall<'_>, at: usize) -> Result<usize, ErrorText> {
 }
 
 impl CombineArguments {
-    /// Reads the keys that the argument at this place counts, and the options behind them.
-    fn read(c: CommandCall<'_>, at: usize, has: CombineOptions) -> Result<Self, ErrorText> {
-        let keys = counted(c, at)?;
-        Self::read_options(c, (at + 1, keys), has)
-    }
-
-    fn read_options(
+    /// Reads the keys that the argument at this place counts, and the options behind them: whether
+    /// there are weights, and scores in the answer.
+    fn read(
         c: CommandCall<'_>,
-        (first, keys): (usize, usize),
-        has: CombineOptions,
+        at: usize,
+        (weighs, scores): (bool, bool),
     ) -> Result<Self, ErrorText> {
+        let (first, keys) = (at + 1, counted(c, at)?);
         let mut read = Self {
             keys: (first..first + keys).map(|at| c.args.bytes(at)).collect(),
             weights: Vec::new(),
             aggregate: Aggregate::Sum,
             with_scores: false,
-            limit: 0,
         };
         let mut at = first + keys;
         while at < c.args.len() {
             let (option, left) = (c.args.get(at), c.args.len() - at - 1);
-            if has.weighs && is(option, "WEIGHTS") && left >= keys {
+            if weighs && is(option, "WEIGHTS") && left >= keys {
                 for weight in 1..=keys {
                     let weight = parse_score(c.args.get(at + weight));
                     let weight = weight.ok_or("ERR weight value is not a float")?;
                     read.weights.extend(stored_score(weight));
                 }
                 at += keys;
-            } else if has.weighs && is(option, "AGGREGATE") && left >= 1 {
+            } else if weighs && is(option, "AGGREGATE") && left >= 1 {
                 let given = c.args.get(at + 1);
                 read.aggregate = match () {
                     () if is(given, "SUM") => Aggregate::Sum,
@@ -554,12 +488,8 @@ impl CombineArguments {
                     () => return Err(SYNTAX.into()),
                 };
                 at += 1;
-            } else if has.with_scores && is(option, "WITHSCORES") {
+            } else if scores && is(option, "WITHSCORES") {
                 read.with_scores = true;
-            } else if has.limit && is(option, "LIMIT") && left >= 1 {
-                let most = integer(c.args.get(at + 1)).filter(|most| *most >= 0);
-                read.limit = most.ok_or("ERR LIMIT can't be negative")?;
-                at += 1;
             } else {
                 return Err(SYNTAX.into());
             }
@@ -577,13 +507,8 @@ impl CombineArguments {
     }
 }
 
-fn combine(c: CommandCall<'_>, how: Combining) -> Parsed {
-    let has = CombineOptions {
-        weighs: how != Combining::Difference,
-        with_scores: true,
-        limit: false,
-    };
-    let read = CombineArguments::read(c, 1, has)?;
+fn combine(c: CommandCall<'_>, how: Combination) -> Parsed {
+    let read = CombineArguments::read(c, 1, (how != Combination::Difference, true))?;
     let shape = if read.with_scores {
         Shape::Scored
     } else {
@@ -597,33 +522,22 @@ fn combine(c: CommandCall<'_>, how: Combining) -> Parsed {
     c.of_key(2, Action::call(&COMBINE, &numbers, read.runs(1)), shape)
 }
 
-fn store(c: CommandCall<'_>, how: Combining, joint: &'static Joint) -> Parsed {
-    let has = CombineOptions {
-        weighs: how != Combining::Difference,
-        ..CombineOptions::default()
-    };
-    let read = CombineArguments::read(c, 2, has)?;
+fn store(c: CommandCall<'_>, how: Combination, joint: &'static Joint) -> Parsed {
+    let read = CombineArguments::read(c, 2, (how != Combination::Difference, false))?;
     let numbers = [how as i64, read.aggregate as i64, 0];
     c.shaped(Action::call(joint, &numbers, read.runs(0)), Shape::Together)
 }
 
 fn count_common(c: CommandCall<'_>) -> Parsed {
-    let has = CombineOptions {
-        limit: true,
-        ..CombineOptions::default()
-    };
-    let given = integer(c.args.get(1)).filter(|count| *count > 0);
-    let given = given.ok_or("ERR numkeys should be greater than 0")?;
-    if usize::try_from(given).is_ok_and(|count| count > c.args.len() - 2) {
-        return Err("ERR Number of keys can't be greater than number of args".into());
-    }
-    let read = CombineArguments::read(c, 1, has)?;
-    let numbers = [Combining::Intersection as i64, 0, read.limit];
-    c.of_key(
-        2,
-        Action::call(&COUNT_COMMON, &numbers, read.runs(1)),
-        Shape::Plain,
-    )
+    let (others, most) = common_of(c)?;
+    let numbers = [
+        Combination::Intersection as i64,
+        Aggregate::Sum as i64,
+        most,
+    ];
+    // There are no weights.
+    let runs: Vec<Bytes> = std::iter::once(Bytes::new()).chain(others).collect();
+    c.of_key(2, Action::call(&COUNT_COMMON, &numbers, runs), Shape::Plain)
 }
 
 fn store_range(c: CommandCall<'_>) -> Parsed {
@@ -634,17 +548,56 @@ fn store_range(c: CommandCall<'_>) -> Parsed {
     c.shaped(Action::call(&STORE_RANGE, &numbers, runs), Shape::Together)
 }
 
-/// The joint that pops from the first of several keys.
-pub(super) const fn pop_first(most: bool) -> &'static Joint {
-    if most { &POP_FIRST_MAX } else { &POP_FIRST_MIN }
+/// Pops from the first of several keys that wait, as `POP_FIRST_MIN` and `POP_FIRST_MAX` do.
+static WAIT_MIN: PopKind = PopKind {
+    take: &POP_FIRST_MIN,
+    wait: &LENGTH,
+    put_back,
+};
+static WAIT_MAX: PopKind = PopKind {
+    take: &POP_FIRST_MAX,
+    ..WAIT_MIN
+};
+
+const fn popped(most: bool) -> &'static PopKind {
+    if most { &WAIT_MAX } else { &WAIT_MIN }
 }
 
-/// What a pop from several keys says, from the number of its keys on: the places of its keys, whether
-/// it takes those with the highest scores, and how many.
+/// Gives members that were popped back to their key.
+fn put_back(taken: &Outcome) -> Option<(Bytes, Action)> {
+    let Outcome::Many(parts) = taken else {
+        return None;
+    };
+    let [Outcome::Bulk(key), Outcome::Many(members)] = &parts[..] else {
+        return None;
+    };
+    Some((Bytes::copy_from_slice(key), add_again(members)))
+}
+
+impl BlockingPop {
+    /// A pop of the member with the lowest score of the first of these sorted sets that has any.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn of_least(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
+        Self::of_one(keys, timeout, false)
+    }
+
+    /// The same, or of the one with the highest score.
+    const fn of_one(keys: Vec<Bytes>, timeout: Option<Duration>, most: bool) -> Self {
+        Self {
+            keys,
+            timeout,
+            shape: Shape::PoppedOne,
+            takes: popped(most),
+            count: 1,
+        }
+    }
+}
+
+/// What a pop from several keys says, from the number of its keys on: its keys, whether it takes
+/// members with the highest scores, and how many.
 fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), ErrorText> {
-    let given = integer(c.args.get(from)).filter(|count| *count > 0);
-    let keys = given.ok_or("ERR numkeys should be greater than 0")?;
-    let keys = usize::try_from(keys).unwrap_or(usize::MAX);
+    let keys = key_count(c, from)?;
     let at = keys.saturating_add(from + 1);
     if at >= c.args.len() {
         return Err(SYNTAX.into());
@@ -670,7 +623,7 @@ fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), E
 fn pop_now(c: CommandCall<'_>) -> Parsed {
     let (mut keys, most, wanted) = popping(c, 1)?;
     let others = keys.split_off(1);
-    let action = Action::call(pop_first(most), &[wanted], others);
+    let action = Action::call(popped(most).take, &[wanted], others);
     c.of_key(2, action, Shape::Popped)
 }
 
@@ -689,6 +642,7 @@ fn pop_some(c: CommandCall<'_>) -> Parsed {
         keys,
         timeout,
         shape: Shape::Popped,
-        takes: PopKind::Scored { most, count },
+        takes: popped(most),
+        count,
     })))
 }

@@ -5,7 +5,7 @@ use super::collections::{CollectionDone, ITEM_OVERHEAD, TOO_LARGE, failed};
 use super::{CommandCall, ErrorText, NOT_AN_INTEGER, Parsed, SYNTAX, Shape, is};
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure};
-use crate::store::collection::{self, CollectionView};
+use crate::store::collection::{self, CollectionView, Edit};
 use crate::store::ranked::{Ranked, RankedRows};
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
@@ -316,9 +316,9 @@ pub(super) fn shown(score: &[u8]) -> Outcome {
     Outcome::Bulk(Value::from(&score_text(score_of(score))[..]))
 }
 
-/// Which members a range has: those of a part, in order or in reverse, without the first ones, up to
-/// a number of them. The numbers: the part, in reverse (1), how many are left out, and how many there
-/// are at most; negative: all.
+/// Which members a range has: those of a part, in order or in reverse, without the first ones, up
+/// to a number of them. The numbers: the part, in reverse (1), how many are left out, and how many
+/// there are at most; negative: all.
 pub(super) const RANGE_NUMBERS: usize = PART_NUMBERS + 3;
 
 /// The members of the range whose numbers come first.
@@ -368,7 +368,7 @@ pub(super) fn range<'a>(
     let with_scores = inputs.numbers.get(RANGE_NUMBERS) == Some(&1);
     let mut answer = ScoredAnswer::new(with_scores);
     if members.all(|member| answer.take(member, cx)) {
-        (Some(answer.outcome()), crate::store::collection::Edit::None)
+        (Some(answer.outcome()), Edit::None)
     } else {
         TOO_LARGE
     }

@@ -19,7 +19,7 @@ use crate::store::run_context::RunContext;
 use crate::value::integer::integer;
 use crate::value::items::{Items, Pairs, put};
 use crate::value::kind::Kind;
-use crate::value::outcome::{Failure, Outcome, Value};
+use crate::value::outcome::{Failure, Outcome};
 use crate::value::types::sorted_set::{SCORE_BYTES, parse_score, score_of, stored_score};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -182,8 +182,8 @@ static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet, (1, 1))
         (Some(count(counted)), set_made(view, made))
     });
 
-/// Adds to the score of a member, as the number says. → `Bulk`, its new score, or `Nil`: a condition
-/// did not hold
+/// Adds to the score of a member, as the number says. → `Bulk`, its new score, or `Nil`: a
+/// condition did not hold
 static INCREASE: Procedure = procedure(NUMBER + 1, "zset increase", Kind::SortedSet, (1, 1))
     .costs(writes)
     .told_as("zincr")
@@ -232,8 +232,8 @@ static COUNT: Procedure = procedure(NUMBER + 6, "zset count", Kind::SortedSet, (
         None => failed(Failure::NotAnInteger),
     });
 
-/// How many members come before one. The numbers: from the end (1), and with its score (1). → `Int`,
-/// `Many`, or `Nil`: it is absent
+/// How many members come before one. The numbers: from the end (1), and with its score (1). →
+/// `Int`, `Many`, or `Nil`: it is absent
 static RANK: Procedure =
     procedure(NUMBER + 7, "zset rank", Kind::SortedSet, (2, 1)).on_fields(|inputs, view, _| {
         let member = &inputs.bytes[0];
@@ -530,9 +530,4 @@ pub(super) fn add_again(taken: &[Outcome]) -> Action {
         }
     }
     Action::call(&ADD, &[ONLY_NEW], [Bytes::from(given)])
-}
-
-/// Members that were answered, for a joint that names their key.
-pub(super) fn named(key: &[u8], members: Outcome) -> Outcome {
-    Outcome::Many(vec![Outcome::Bulk(Value::from(key)), members])
 }
