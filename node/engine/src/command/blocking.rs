@@ -101,8 +101,8 @@ impl Action {
         waits.is_some_and(|(blocking, inputs)| !(blocking.procedure.footprint)(inputs).writes)
     }
 
-    /// After which time it could go on although its key did not change, given the number of `grants`
-    /// of what the key holds. `None`: by this outcome it is not blocked.
+    /// After which time it could go on although its key did not change, given the number of
+    /// `grants` of what the key holds. `None`: by this outcome it is not blocked.
     pub(crate) fn blocked(&self, outcome: &Outcome, grants: usize) -> Option<Duration> {
         let (blocking, _) = self.blocking()?;
         (blocking.blocked)(outcome, grants).map(Duration::from_millis)

@@ -151,8 +151,8 @@ async fn a_client_that_leaves_takes_nothing() {
     node.stop().await;
 }
 
-/// The reply of a pop is not written when its client goes: what it took is in the key again. A reply
-/// that was written is its client's.
+/// The reply of a pop is not written when its client goes: what it took is in the key again. A
+/// reply that was written is its client's.
 #[tokio::test]
 async fn what_was_not_written_is_put_back() {
     let large = Limits {
