@@ -67,6 +67,7 @@ pub(crate) mod hashes;
 pub mod idle;
 mod increase;
 mod keys;
+mod lists;
 mod many;
 #[doc(hidden)]
 pub mod operation;

@@ -20,6 +20,7 @@ mod maps;
 pub(crate) mod prefetch;
 pub(crate) mod ranked;
 pub(crate) mod run_context;
+pub(crate) mod runs;
 pub(crate) mod shaking;
 mod sums;
 pub(crate) mod surveyor;

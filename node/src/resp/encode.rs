@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
     pub fn fields(&mut self, items: usize, part: Part) {
         match part {
             Part::Whole => self.map(items / 2),
-            Part::Fields | Part::Values => self.array(items),
+            Part::Fields | Part::Values | Part::Elements => self.array(items),
             Part::Members => self.set(items),
         }
     }

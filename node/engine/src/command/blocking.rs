@@ -43,6 +43,7 @@ static BLOCKING: &[Blocking] = &[
         blocked: |outcome, _| cached::blocked(outcome),
     },
     waits_for(&super::sorted_sets::LENGTH),
+    waits_for(&super::lists::LENGTH),
 ];
 
 /// A key that is missing, or holds no more than was granted, is looked at again after this time,

@@ -15,7 +15,8 @@ use bytes::Bytes;
 pub enum ValuePage {
     /// A run of bytes. → `Bulk`: a part of it
     Bytes(Action),
-    /// Fields. → `Keys`: some of them, each followed by its value if it is `valued`, and `next`
+    /// Fields, or elements. → `Keys`: some of them, each followed by its value if it is `valued`,
+    /// and `next`
     Fields {
         /// What to ask.
         action: Action,
@@ -33,11 +34,11 @@ pub fn kind_of(outcome: &Outcome) -> Option<Kind> {
     }
 }
 
-/// How long a value of this kind is: bytes, or fields. → `Int`
+/// How long a value of this kind is: bytes, fields or elements. → `Int`
 #[must_use]
 pub fn length(kind: Kind) -> Action {
-    let of_fields = kind.collection().and_then(|_| procedure_of(kind, "length"));
-    of_fields.map_or(Action::PeekLength, |length| {
+    let of_elements = kind.has_rows().then(|| procedure_of(kind, "length"));
+    of_elements.flatten().map_or(Action::PeekLength, |length| {
         Action::call(length, &[], InputBytes::new())
     })
 }
@@ -48,12 +49,12 @@ pub fn length(kind: Kind) -> Action {
 pub fn page(kind: Kind, from: u64, count: u32) -> Option<ValuePage> {
     // Cursors have 64 bits, and travel in an integer of 64 bits.
     let at = from.cast_signed();
-    let Some(collection) = kind.collection() else {
+    if !kind.has_rows() {
         let last = at.saturating_add(i64::from(count)).saturating_sub(1);
         let range = Action::call(&ranges::GET_RANGE, &[at, last], InputBytes::new());
         return (kind == Kind::String && at >= 0).then_some(ValuePage::Bytes(range));
-    };
-    let valued = collection.packing.is_valued();
+    }
+    let valued = kind.collection().is_some_and(|it| it.packing.is_valued());
     let numbers = [at, i64::from(count), i64::from(valued)];
     let all = Bytes::from_static(b"*");
     let action = Action::call(procedure_of(kind, "scan")?, &numbers, [all]);
@@ -68,7 +69,7 @@ mod tests {
     fn values_of_every_type_can_be_read_in_pages_and_counted() {
         for kind in Kind::ALL {
             let found = page(kind, 0, 10).expect("it has pages");
-            let has_fields = kind.collection().is_some();
+            let has_fields = kind.has_rows();
             match &found {
                 ValuePage::Bytes(action) => assert!(!has_fields && !action.is_write()),
                 ValuePage::Fields { action, .. } => assert!(has_fields && !action.is_write()),

@@ -19,6 +19,8 @@ pub const NO_KEYS: KeyIndexes = (0, 0, 0);
 pub const ONE_KEY: KeyIndexes = (1, 1, 1);
 /// The first two arguments are keys.
 pub(super) const TWO_KEYS: KeyIndexes = (1, 2, 1);
+/// All arguments but the last are keys.
+pub(super) const KEYS_BEFORE_LAST: KeyIndexes = (1, -2, 1);
 /// All arguments are keys.
 pub const ALL_KEYS: KeyIndexes = (1, -1, 1);
 /// The argument at this place says how many keys follow, each `step` places after the one before.

@@ -20,6 +20,7 @@ use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
 use crate::store::run_context::{self, RunContext};
+use crate::store::runs::{ListView, list_of};
 use crate::value::entry::Entry;
 use crate::value::items::{packed, put};
 use crate::value::kind::Kind;
@@ -130,6 +131,7 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
                 .collect(),
         ),
         Kind::String => RdbValue::String(entry.value()),
+        Kind::List => RdbValue::List(ListView::of(held, cx).from(0).collect()),
         Kind::Set => RdbValue::Set(pairs.map(|(member, _)| member).collect()),
         Kind::Hash => RdbValue::Hash(
             pairs
@@ -189,20 +191,27 @@ fn stored(kind: Kind, inputs: &Inputs, at: u64, cx: &RunContext<'_>) -> Result<K
     if kind.level() > cx.level {
         return Err(Failure::OldMembers);
     }
-    if kind.collection().is_none() {
-        return Ok(KeyChange::put(value.clone(), at));
+    let dated = |mut change| {
+        if let KeyChange::Packed { deadline, .. } | KeyChange::Table { deadline, .. } = &mut change
+        {
+            *deadline = at;
+        }
+        change
+    };
+    match kind {
+        Kind::String => return Ok(KeyChange::put(value.clone(), at)),
+        Kind::List => return list_of(value, cx).map(dated),
+        Kind::Hash | Kind::Set | Kind::SortedSet => {}
     }
     let given = kind.pairs(value);
     if deadlines.is_empty() {
         let unpacked = UnpackedItems::new();
         let empty = CollectionView::of(kind, FoundKey::default(), &unpacked, cx);
         let empty = empty.ok_or(Failure::WrongType)?;
-        let mut change = empty.edited(Edit::Set(given, FieldDeadline::Never), cx).1?;
-        if let KeyChange::Packed { deadline, .. } | KeyChange::Table { deadline, .. } = &mut change
-        {
-            *deadline = at;
-        }
-        return Ok(change);
+        return empty
+            .edited(Edit::Set(given, FieldDeadline::Never), cx)
+            .1
+            .map(dated);
     }
     // Fields that expire are rows. Those that have expired are left out.
     let mut all = BTreeMap::new();
@@ -283,6 +292,10 @@ fn content(value: &RdbValue) -> Result<(Kind, Bytes, Bytes), ErrorText> {
         RdbValue::Set(members) => {
             let members = packed(members.iter().map(|member| &member[..]));
             (Kind::Set, members, Bytes::new())
+        }
+        RdbValue::List(elements) => {
+            let elements = packed(elements.iter().map(|element| &element[..]));
+            (Kind::List, elements, Bytes::new())
         }
         RdbValue::SortedSet(members) => {
             let mut all = Vec::new();

@@ -13,9 +13,11 @@ use super::Shape;
 use super::call::CommandCall;
 use super::error::ErrorText;
 use super::operation::Action;
-use super::procedure::{Joint, Procedure};
-use crate::value::outcome::Outcome;
+use super::procedure::{Inputs, Joint, Procedure};
+use super::rows::Rows;
+use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
+use doyen_placement::MapId;
 use std::time::Duration;
 
 /// A longer time to wait is for ever: 100 years.
@@ -33,12 +35,15 @@ pub struct BlockingPop {
     pub(super) takes: &'static PopKind,
     /// How many elements it takes at most.
     pub(super) count: i64,
+    /// Where the element goes, if it does not only go to the client.
+    pub(super) to: Option<Bytes>,
 }
 
 /// What is taken, as the file of its commands says it.
 #[derive(Debug)]
 pub(super) struct PopKind {
-    /// Takes up to a number from the first of several keys that is not empty. → `Nil`: none is
+    /// Takes up to a number from the first of several keys that is not empty, or moves from one key
+    /// to another. → `Nil`: none is
     pub(super) take: &'static Joint,
     /// Counts what a key holds. Callers may wait with it (`super::blocking`).
     pub(super) wait: &'static Procedure,
@@ -61,7 +66,11 @@ impl BlockingPop {
             Some((key, others)) => (key.clone(), others.to_vec()),
             None => (Bytes::new(), Vec::new()),
         };
-        (key, Action::call(self.takes.take, &[self.count], others))
+        let action = match &self.to {
+            Some(to) => Action::call(self.takes.take, &[], [to.clone()]),
+            None => Action::call(self.takes.take, &[self.count], others),
+        };
+        (key, action)
     }
 
     /// The operation that waits at a key until it is not empty.
@@ -76,6 +85,31 @@ impl BlockingPop {
     pub fn put_back(&self, taken: &Outcome) -> Option<(Bytes, Action)> {
         (self.takes.put_back)(taken)
     }
+}
+
+/// Takes out of the first key that is not empty, by a procedure whose first number says how many.
+/// The runs are the further keys. → `Many`, the key and what was taken, or `Nil`
+pub(super) fn pop_first(
+    inputs: &Inputs,
+    (map, first): (MapId, &[u8]),
+    rows: &mut Rows<'_>,
+    pop: &'static Procedure,
+) -> Outcome {
+    let keys = std::iter::once(first).chain(inputs.bytes.iter().map(|key| &**key));
+    for key in keys {
+        let Some(entry) = rows.find(map, key) else {
+            continue;
+        };
+        if entry.kind() != pop.kind {
+            return Outcome::Failed(Failure::WrongType);
+        }
+        let taken = rows.step(map, key, &Action::call(pop, &inputs.numbers, Vec::new()));
+        return match taken {
+            Outcome::Failed(_) => taken,
+            taken => Outcome::Many(vec![Outcome::Bulk(Value::from(key)), taken]),
+        };
+    }
+    Outcome::Nil
 }
 
 /// How long a command waits, by the argument at this place: seconds.

@@ -81,6 +81,12 @@ impl Procedure {
         self
     }
 
+    /// It does this to what its key holds ([`Run::Held`]).
+    pub(super) const fn on_held(mut self, run: OnHeld) -> Self {
+        self.run = Run::Held(run);
+        self
+    }
+
     /// It does this to the fields of a collection ([`Run::Fields`]).
     pub(super) const fn on_fields(mut self, run: OnFields) -> Self {
         self.run = Run::Fields(run);
@@ -93,6 +99,8 @@ impl Procedure {
 pub(crate) enum Run {
     /// To an entry (`None`: absent or overdue).
     Entry(OnEntry),
+    /// To an entry with its rows, if it has rows.
+    Held(OnHeld),
     /// To a collection; an absent one is empty. Without an outcome it answers how many fields came
     /// or went.
     Fields(OnFields),
@@ -104,6 +112,9 @@ pub(crate) enum Run {
 
 /// What a procedure does to an entry.
 pub(crate) type OnEntry = fn(&Inputs, Option<&Entry>, &RunContext) -> (Outcome, KeyChange);
+
+/// What a procedure does to what its key holds.
+pub(crate) type OnHeld = fn(&Inputs, FoundKey<'_>, &RunContext) -> (Outcome, KeyChange);
 
 /// What a procedure does to the fields of a collection.
 pub(crate) type OnFields =
@@ -119,6 +130,7 @@ impl Run {
     ) -> (Outcome, KeyChange) {
         let run: OnFields = match self {
             Self::Entry(run) => return run(inputs, found.entry, cx),
+            Self::Held(run) => return run(inputs, found, cx),
             Self::Fields(run) => run,
             Self::All => |_, view, cx| {
                 let all = view.all(collection::answer_max(cx));

@@ -4,8 +4,8 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, fenced, hashes, increase, keys, ranges, sets, several,
-    sorted_joints, sorted_sets, strings, sync, transfer,
+    bitfields, cached, conditional, dump, fenced, hashes, increase, keys, lists, ranges, sets,
+    several, sorted_joints, sorted_sets, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -18,6 +18,7 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     increase::ROWS,
     hashes::ROWS,
     keys::ROWS,
+    lists::ROWS,
     ranges::ROWS,
     sets::ROWS,
     several::ROWS,
@@ -32,6 +33,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
     hashes::PROCEDURES,
     sets::PROCEDURES,
     sorted_sets::PROCEDURES,
+    lists::PROCEDURES,
     bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
@@ -47,6 +49,7 @@ static JOINTS: &[&[&Joint]] = &[
     sets::JOINTS,
     dump::JOINTS,
     sorted_joints::JOINTS,
+    lists::JOINTS,
 ];
 
 /// The commands on data.
@@ -141,8 +144,8 @@ impl By {
                 (Some(joint.event), joint.kind?)
             }
         };
-        kind.collection()?;
-        Some((event.unwrap_or(kind.events().removed), kind))
+        let event = event.unwrap_or(kind.events().removed);
+        kind.has_rows().then_some((event, kind))
     }
 
     fn called(self) -> Option<Called> {

@@ -85,6 +85,10 @@ pub enum Shape {
     Popped,
     /// The same of one member, in one array (BZPOPMIN).
     PoppedOne,
+    /// What was taken; a nil array if nothing was (LPOP with a count).
+    Taken,
+    /// `Nil` is an error: there is no such key; so is a number: there is no such element (LSET).
+    Indexed,
     /// A page of a scan, and where the next one begins.
     Page,
     /// What Redis calls the encoding of this number (OBJECT ENCODING).
@@ -148,7 +152,8 @@ impl Shape {
             (Outcome::Int(ms), Self::Seconds) if ms >= 0 => {
                 CommandReply::Int(ms / 1000 + i64::from(ms % 1000 >= 500))
             }
-            (Outcome::Nil, Self::Renamed) => CommandReply::error("ERR no such key"),
+            (Outcome::Nil, Self::Renamed | Self::Indexed) => CommandReply::error("ERR no such key"),
+            (Outcome::Int(_), Self::Indexed) => CommandReply::error("ERR index out of range"),
             (Outcome::Nil, Self::Copied) => CommandReply::error(SAME_OBJECT),
             (Outcome::Nil, Self::Restored) => {
                 CommandReply::error("BUSYKEY Target key name already exists.")
@@ -176,7 +181,7 @@ impl Shape {
             }
             (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
             (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
-            (Outcome::Nil, Self::Popped | Self::PoppedOne) => CommandReply::NilArray,
+            (Outcome::Nil, Self::Popped | Self::PoppedOne | Self::Taken) => CommandReply::NilArray,
             (Outcome::Many(all), Self::PoppedOne) => {
                 let parts = all.into_iter().flat_map(|part| match part {
                     Outcome::Many(members) => scored(members),

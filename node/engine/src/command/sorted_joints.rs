@@ -1,8 +1,8 @@
 //! Commands on several sorted sets. Sets count as sorted sets whose members have the score 1.
 
 use super::collections::store_fields;
-use super::description::TWO_KEYS;
-use super::pops::{BlockingPop, PopKind, timeout};
+use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
+use super::pops::{BlockingPop, PopKind, pop_first, timeout};
 use super::sets::{Combination, common_of, given};
 use super::several::{check_count, key_count};
 use super::sorted_ranges::{
@@ -10,8 +10,8 @@ use super::sorted_ranges::{
 };
 use super::sorted_sets::{LENGTH, POP_MAX, POP_MIN, add_again, positive};
 use super::{
-    Access, CommandCall, Description, ErrorText, KeyIndexes, ParseFn, Parsed, ParsedRequest,
-    Rights, SYNTAX, Shape, command, counted_keys, is, stored_and_counted_keys,
+    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, ParsedRequest, Rights, SYNTAX,
+    Shape, command, counted_keys, is, stored_and_counted_keys,
 };
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Inputs, JOINT, Joint, READS, VALUES, WRITES, count};
@@ -23,16 +23,13 @@ use crate::value::entry::Entry;
 use crate::value::integer::integer;
 use crate::value::items::put;
 use crate::value::kind::Kind;
-use crate::value::outcome::{Failure, Outcome, Value};
+use crate::value::outcome::{Failure, Outcome};
 use crate::value::types::sorted_set::{parse_score, score_of, stored_score};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use doyen_placement::level::SORTED;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// All arguments but the last are keys.
-const KEYS_BEFORE_LAST: KeyIndexes = (1, -2, 1);
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
     command(
@@ -271,7 +268,7 @@ static POP_FIRST_MIN: Joint = Joint {
         answers_value: true,
         ..WRITES
     },
-    run: |inputs, key, rows| pop_of(inputs, key, rows, false),
+    run: |inputs, key, rows| pop_first(inputs, key, rows, &POP_MIN),
     ..JOINT
 };
 
@@ -280,7 +277,7 @@ static POP_FIRST_MAX: Joint = Joint {
     number: NUMBER + 7,
     name: "zset pop first most",
     event: "zpopmax",
-    run: |inputs, key, rows| pop_of(inputs, key, rows, true),
+    run: |inputs, key, rows| pop_first(inputs, key, rows, &POP_MAX),
     ..POP_FIRST_MIN
 };
 
@@ -302,30 +299,6 @@ fn range_of(inputs: &Inputs, held: FoundKey<'_>, cx: &RunContext<'_>) -> Result<
         put(&mut members, score);
     }
     Ok(members)
-}
-
-fn pop_of(
-    inputs: &Inputs,
-    (map, first): (MapId, &[u8]),
-    rows: &mut Rows<'_>,
-    max: bool,
-) -> Outcome {
-    let keys = std::iter::once(first).chain(inputs.bytes.iter().map(|key| &**key));
-    let pop = if max { &POP_MAX } else { &POP_MIN };
-    for key in keys {
-        let Some(entry) = rows.find(map, key) else {
-            continue;
-        };
-        if entry.kind() != Kind::SortedSet {
-            return Outcome::Failed(Failure::WrongType);
-        }
-        let members = rows.step(map, key, &Action::call(pop, &inputs.numbers, Vec::new()));
-        return match members {
-            Outcome::Failed(_) => members,
-            members => Outcome::Many(vec![Outcome::Bulk(Value::from(key)), members]),
-        };
-    }
-    Outcome::Nil
 }
 
 /// What becomes of the scores that a member has in several sorted sets.
@@ -590,6 +563,7 @@ impl BlockingPop {
             shape: Shape::PoppedOne,
             takes: popped(most),
             count: 1,
+            to: None,
         }
     }
 }
@@ -644,5 +618,6 @@ fn pop_some(c: CommandCall<'_>) -> Parsed {
         shape: Shape::Popped,
         takes: popped(most),
         count,
+        to: None,
     })))
 }

@@ -172,7 +172,7 @@ impl ContentForm {
     fn of_number(number: i64) -> Option<Self> {
         let kind = Kind::of_number(u8::try_from(number / 2).ok()?)?;
         let table = number % 2 == 1;
-        let known = kind.collection().is_some() || !table;
+        let known = kind.has_rows() || !table;
         known.then_some(Self { kind, table })
     }
 }

@@ -363,11 +363,13 @@ pub(crate) fn changes(
             one => one,
         };
         let of_field = matches!(what, What::Field(..) | What::FieldRemoved(..));
-        let again = of_field
+        let is_row = of_field || part.field().is_some();
+        let again = is_row
             && found[first..]
                 .last()
                 .is_some_and(|last| (last.map, &last.key) == (map, &key));
-        if again && !filter.fields {
+        // A row that is no field says no more than another one: the value is another.
+        if again && !(of_field && filter.fields) {
             continue;
         }
         let by = match effect.parts().first().and_then(Effect::place) {
@@ -424,6 +426,11 @@ fn change(effect: &Effect, filter: &Filter) -> Option<(MapId, Bytes, What)> {
             Kind::String => What::Put(Kind::String, value(entry)),
             kind => What::Put(kind, None),
         },
+        Effect::Row { kind, .. } | Effect::RowDelete { kind, .. }
+            if kind.collection().is_none() =>
+        {
+            What::Put(*kind, None)
+        }
         Effect::Row { kind, row, .. } | Effect::Field { kind, row, .. } => {
             What::Field(*kind, copy(row.key()), value(row))
         }

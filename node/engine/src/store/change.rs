@@ -56,14 +56,15 @@ pub(crate) enum RowChange {
 impl KeyChange {
     /// The key has this string, or this small collection, and this deadline.
     pub(crate) fn of_value(kind: Kind, value: Bytes, deadline: u64) -> Self {
-        match kind.collection() {
-            None => Self::Put { value, deadline },
-            Some(_) => Self::Packed {
+        if kind.has_rows() {
+            Self::Packed {
                 kind,
                 packed: value,
                 deadline,
                 fields: FewFields::new(),
-            },
+            }
+        } else {
+            Self::Put { value, deadline }
         }
     }
 

@@ -28,6 +28,10 @@ pub(crate) fn answer_max(cx: &RunContext) -> usize {
 pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
     match (entry.kind().layout(), found.table) {
         (Layout::Value(encoding), _) => encoding(entry.value()),
+        (Layout::Ordered(ordered), table) => {
+            let bytes = table.map_or(entry.value().len(), RowTable::content_bytes);
+            (ordered.encoding)(bytes)
+        }
         (Layout::Hashed(Collection { encoding, .. }), Some(table)) => {
             let mut rows = table.rows_from(0).map(|row| (row.key(), row.value()));
             encoding(table.len(), &mut rows)

@@ -254,6 +254,11 @@ impl Ranked {
 
     /// The rows from that of an element on, in order or in reverse.
     pub(crate) fn rows_from(&self, n: usize, reverse: bool) -> RankedRows<'_> {
+        self.rows_at(n, reverse).0
+    }
+
+    /// The same, and how many elements of its row come before that one.
+    pub(crate) fn rows_at(&self, n: usize, reverse: bool) -> (RankedRows<'_>, usize) {
         RankedRows::of(&self.root, n, (self.order, reverse))
     }
 
@@ -273,7 +278,7 @@ pub(crate) struct RankedRows<'a> {
 }
 
 impl<'a> RankedRows<'a> {
-    fn of(mut from: &'a Child, mut n: usize, (order, reverse): (&RowOrder, bool)) -> Self {
+    fn of(mut from: &'a Child, mut n: usize, (order, reverse): (&RowOrder, bool)) -> (Self, usize) {
         let mut rows = Self {
             leaf: [].iter(),
             above: Vec::new(),
@@ -294,11 +299,11 @@ impl<'a> RankedRows<'a> {
                         Some(at) => all[at..].iter(),
                         None => [].iter(),
                     };
-                    return rows;
+                    return (rows, n);
                 }
                 Node::Inner(children) => {
                     let at = children.iter().position(|child| !is_before(child.weight));
-                    let Some(at) = at else { return rows };
+                    let Some(at) = at else { return (rows, n) };
                     rows.above.push(if reverse {
                         children[..at].iter()
                     } else {
@@ -368,7 +373,8 @@ mod tests {
             let rank = ranked.len_while(|row| (BY_VALUE.compare)(row, held).is_lt());
             assert_eq!(rank, before);
             for offset in 0..weight(held) {
-                assert_eq!(ranked.rows_from(before + offset, false).next(), Some(held));
+                let (mut at_it, within) = ranked.rows_at(before + offset, false);
+                assert_eq!((at_it.next(), within), (Some(held), offset));
                 if at % 7 == 0 {
                     let ahead = ranked.rows_from(before + offset, false);
                     assert!(ahead.take(70).eq(rows[at..].iter().take(70)));

@@ -219,6 +219,8 @@ pub enum Part {
     Values,
     /// Fields of those that have no values, as a set.
     Members,
+    /// Elements, as an array.
+    Elements,
 }
 
 impl Part {
@@ -226,7 +228,7 @@ impl Part {
     /// is followed by its value.
     pub fn items(self, bytes: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
         let (skip, step) = match self {
-            Self::Whole | Self::Members => (0, 1),
+            Self::Whole | Self::Members | Self::Elements => (0, 1),
             Self::Fields => (0, 2),
             Self::Values => (1, 2),
         };

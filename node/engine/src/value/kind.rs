@@ -18,11 +18,19 @@ pub enum Kind {
     Set,
     /// Members, each with a score, in order of their scores.
     SortedSet,
+    /// Elements, each at a place.
+    List,
 }
 
 impl Kind {
     /// All of them, each at its number.
-    pub const ALL: [Self; 4] = [Self::String, Self::Hash, Self::Set, Self::SortedSet];
+    pub const ALL: [Self; 5] = [
+        Self::String,
+        Self::Hash,
+        Self::Set,
+        Self::SortedSet,
+        Self::List,
+    ];
 
     /// Its number in frames and in entries.
     pub(crate) const fn number(self) -> u8 {

@@ -6,6 +6,7 @@
 //! registrations ([`TYPES`], [`Kind`], `command/registry.rs`).
 
 pub(crate) mod hash;
+pub(crate) mod list;
 mod set;
 pub(crate) mod sorted_set;
 mod string;
@@ -23,6 +24,7 @@ static TYPES: [&Type; Kind::ALL.len()] = [
     &hash::HASH,
     &set::SET,
     &sorted_set::SORTED_SET,
+    &list::LIST,
 ];
 
 /// A type of values.
@@ -57,6 +59,17 @@ pub(crate) enum Layout {
     /// As fields, which are packed into one value while they are small together, and rows by the
     /// hashes of the fields when they are not.
     Hashed(&'static Collection),
+    /// As elements in an order of their own, which are one value while they are small together,
+    /// and rows when they are not. The file of its commands says how both are edited.
+    Ordered(&'static OrderedRows),
+}
+
+/// What is peculiar to a type that consists of elements in an order.
+pub(crate) struct OrderedRows {
+    /// The order of its rows.
+    pub(crate) order: RowOrder,
+    /// How Redis would store this many bytes of elements.
+    pub(crate) encoding: fn(usize) -> Encoding,
 }
 
 /// What is peculiar to a type that consists of fields.
@@ -149,14 +162,23 @@ impl Kind {
     /// What is peculiar to it, if it consists of fields.
     pub(crate) const fn collection(self) -> Option<&'static Collection> {
         match self.layout() {
-            Layout::Value(_) => None,
+            Layout::Value(_) | Layout::Ordered(_) => None,
             Layout::Hashed(collection) => Some(collection),
         }
     }
 
+    /// Whether it has elements, and may lie in rows. Without any, its key is absent.
+    pub(crate) const fn has_rows(self) -> bool {
+        !matches!(self.layout(), Layout::Value(_))
+    }
+
     /// The order of its rows, if they have one.
     pub(crate) fn row_order(self) -> Option<&'static RowOrder> {
-        self.collection()?.order
+        match self.layout() {
+            Layout::Value(_) => None,
+            Layout::Hashed(collection) => collection.order,
+            Layout::Ordered(ordered) => Some(&ordered.order),
+        }
     }
 
     /// The fields of such a value, with their values if they have any.

@@ -5,11 +5,6 @@
 /// instead where there is something.
 #[rustfmt::skip]
 const ABSENT: &[(&str, &[&str])] = &[
-    ("there are no lists here; COMMAND LIST names the commands", &[
-        "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "lindex", "linsert", "llen", "lmove",
-        "lmpop", "lpop", "lpos", "lpush", "lpushx", "lrange", "lrem", "lset", "ltrim", "rpop",
-        "rpoplpush", "rpush", "rpushx",
-    ]),
     ("there are no places on a map here; COMMAND LIST names the commands", &[
         "geoadd", "geodist", "geohash", "geopos", "georadius", "georadius_ro", "georadiusbymember",
         "georadiusbymember_ro", "geosearch", "geosearchstore",
