@@ -14,6 +14,7 @@ mod hashes;
 mod hostile;
 mod joint;
 mod keyspaces;
+mod lists;
 mod moves;
 mod narrow;
 mod order;
