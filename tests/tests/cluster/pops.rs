@@ -51,13 +51,19 @@ fn command(client: &mut Client, words: &[&str]) -> Reply {
     client.command(&words).expect("a reply")
 }
 
+/// Half of the keys are lists, the others sorted sets.
+const fn is_list(key: usize) -> bool {
+    key.is_multiple_of(2)
+}
+
 /// A client pops, again and again, from two of the keys.
 fn pops(at: SocketAddr, from: usize, seen: &Seen) {
     let mut client = Client::connect(at, PATIENCE).expect("the node takes clients");
-    let keys = [from % KEYS, (from + 3) % KEYS].map(|key| format!("queue:{key}"));
+    let keys = [from % KEYS, (from + 2) % KEYS].map(|key| format!("queue:{key}"));
+    let pop = if is_list(from) { "BLPOP" } else { "BZPOPMIN" };
     while !seen.is_over.load(Ordering::Relaxed) {
-        match command(&mut client, &["BZPOPMIN", &keys[0], &keys[1], "0.5"]) {
-            Reply::Array(parts) if parts.len() == 3 => {
+        match command(&mut client, &[pop, &keys[0], &keys[1], "0.5"]) {
+            Reply::Array(parts) if parts.len() > 1 => {
                 let Reply::Bulk(element) = &parts[1] else {
                     panic!("{parts:?}")
                 };
@@ -86,7 +92,12 @@ fn pushes(at: SocketAddr, first: usize, seen: &Seen) {
     for n in (first..PUSHED).step_by(2) {
         let (key, element) = (format!("queue:{}", n % KEYS), format!("element:{n}"));
         loop {
-            match command(&mut client, &["ZADD", &key, "1", &element]) {
+            let push: &[&str] = if is_list(n) {
+                &["RPUSH", &key, &element]
+            } else {
+                &["ZADD", &key, "1", &element]
+            };
+            match command(&mut client, push) {
                 Reply::Int(_) => {
                     seen.pushed.lock().expect("no panic").insert(element);
                     break;

@@ -188,3 +188,45 @@ async fn what_was_not_written_is_put_back() {
     assert_eq!(ask(&mut client, "ZCARD b").await, Reply::Int(0));
     node.stop().await;
 }
+
+/// Lists wait as sorted sets do. What moves is in the other list before its client hears of it.
+#[tokio::test]
+async fn pops_and_moves_of_lists_wait() {
+    let node = Node::of_threads(2, None, 50, limits());
+    let mut client = node.client().await;
+    let element = |key: &str, of: &str| Reply::Array(vec![bulk(key), bulk(of)]);
+    let first = node.waits(&["BLPOP a b 0"], 1).await;
+    let second = node.waits(&["BRPOP b 0"], 2).await;
+    assert_eq!(ask(&mut client, "RPUSH b 1 2 3").await, Reply::Int(3));
+    assert_eq!(first.replies().await, [element("b", "1")]);
+    assert_eq!(second.replies().await, [element("b", "3")]);
+    let moves = node.waits(&["BLMOVE {t}a {t}b LEFT RIGHT 0"], 1).await;
+    assert_eq!(ask(&mut client, "RPUSH {t}a x").await, Reply::Int(1));
+    assert_eq!(moves.replies().await, [bulk("x")]);
+    assert_eq!(ask(&mut client, "RPOP {t}b").await, bulk("x"));
+    let some = node.waits(&["BLMPOP 0 2 {t}c {t}d RIGHT COUNT 2"], 1).await;
+    assert_eq!(ask(&mut client, "RPUSH {t}d 1 2 3").await, Reply::Int(3));
+    let two = Reply::Array(vec![bulk("3"), bulk("2")]);
+    assert_eq!(
+        some.replies().await,
+        [Reply::Array(vec![bulk("{t}d"), two])]
+    );
+    for line in [
+        "BLPOP none 0.01",
+        "BLMOVE {t}n {t}m LEFT LEFT 0.01",
+        "LPOP n 3",
+    ] {
+        assert_eq!(ask(&mut client, line).await, Reply::Nil, "{line}");
+    }
+    let apart = ask(&mut client, "BLMOVE a b LEFT LEFT 0.01").await;
+    assert!(matches!(apart, Reply::Error(why) if why.starts_with("CROSSSLOT")));
+    for (line, reply) in [
+        ("MULTI", Reply::Simple("OK".into())),
+        ("BLPOP {t}d {t}n 0", Reply::Simple("QUEUED".into())),
+        ("BRPOPLPUSH {t}d {t}n 0", Reply::Simple("QUEUED".into())),
+        ("EXEC", Reply::Array(vec![element("{t}d", "1"), Reply::Nil])),
+    ] {
+        assert_eq!(ask(&mut client, line).await, reply, "{line}");
+    }
+    node.stop().await;
+}
