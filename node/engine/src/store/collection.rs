@@ -69,6 +69,7 @@ impl UnpackedItems {
 pub(crate) struct CollectionView<'a> {
     kind: Kind,
     packing: &'static dyn Packing,
+    entry: Option<&'a Entry>,
     holds: Holds<'a>,
     bytes: &'a UnpackedItems,
     budget: &'a Budget,
@@ -98,6 +99,7 @@ impl<'a> CollectionView<'a> {
         Some(Self {
             kind,
             packing: kind.collection()?.packing,
+            entry: found.entry,
             holds,
             bytes: unpacked,
             budget: cx.budget,
@@ -232,7 +234,7 @@ impl<'a> CollectionView<'a> {
         }
         let (changed, change) = match self.holds {
             Holds::Packed(entry) => self.edited_value(entry, edit, cx),
-            Holds::Table(table, clock) => self.edited_table(table, clock, edit),
+            Holds::Table(table, clock) => self.edited_table((table, clock), edit, cx),
         };
         (changed, Ok(change))
     }
@@ -340,8 +342,26 @@ impl<'a> CollectionView<'a> {
         Some((added, change))
     }
 
+    /// A table without these fields as one value.
+    fn packed_without(self, fields: &BTreeSet<&[u8]>, cx: &RunContext) -> KeyChange {
+        let (mut items, form) = (Vec::new(), self.kind.pairs(&[]));
+        let left = self.pairs().filter(|(field, _)| !fields.contains(field));
+        left.for_each(|(field, value)| form.put(&mut items, field, value));
+        KeyChange::Packed {
+            kind: self.kind,
+            packed: self.packing.with(&[], self.kind.pairs(&items)).0.into(),
+            deadline: kept(self.entry, cx),
+            fields: FewFields::new(),
+        }
+    }
+
     /// Changes one that is a table.
-    fn edited_table(self, table: &RowTable, clock: u64, edit: Edit<'_>) -> (usize, KeyChange) {
+    fn edited_table(
+        self,
+        (table, clock): (&RowTable, u64),
+        edit: Edit<'_>,
+        cx: &RunContext,
+    ) -> (usize, KeyChange) {
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
         let (mut changed, mut rows) = (0, Vec::new());
         match edit {
@@ -380,11 +400,19 @@ impl<'a> CollectionView<'a> {
             }
             Edit::Delete(fields) => {
                 let fields: BTreeSet<&[u8]> = fields.into_iter().collect();
-                let found = fields.into_iter().filter(|field| held(field).is_some());
-                rows.extend(found.map(|field| RowChange::Delete(Bytes::copy_from_slice(field))));
+                let mut left = table.content_bytes();
+                for field in &fields {
+                    if let Some(row) = held(field) {
+                        left = left.saturating_sub(row.len());
+                        rows.push(RowChange::Delete(Bytes::copy_from_slice(field)));
+                    }
+                }
                 changed = rows.len();
                 if changed == table.len() {
                     return (changed, KeyChange::Delete);
+                }
+                if changed > 0 && left <= cx.packed_bytes_max / PACKED_AGAIN && !table.has_dates() {
+                    return (changed, self.packed_without(&fields, cx));
                 }
             }
         }
@@ -399,6 +427,9 @@ impl<'a> CollectionView<'a> {
         (changed, change)
     }
 }
+
+/// A table becomes one value again if it has no more than this part of what may be one.
+const PACKED_AGAIN: usize = 4;
 
 /// The bytes of a small collection.
 fn bytes_of(entry: Option<&Entry>) -> &[u8] {

@@ -140,6 +140,11 @@ impl StoredMap {
             .map(|(_, row)| &row.0)
     }
 
+    /// Whether any of its rows expires.
+    pub(crate) fn has_dates(&self) -> bool {
+        !self.expiring.is_empty()
+    }
+
     /// The first deadline of a row.
     fn first_due(&self) -> Option<u64> {
         self.expiring.first().map(|(deadline, _)| *deadline)

@@ -258,8 +258,13 @@ fn a_hash_without_its_last_field_is_gone() {
         w.hash(1, &format!("HDEL h {}", fields[..199].join(" "))),
         Outcome::Int(199)
     );
-    assert_eq!(form(&w, 2, "h"), Some((true, 1)));
+    assert_eq!(form(&w, 2, "h"), Some((false, 0)));
     assert_eq!(w.hash(1, "HDEL h field-199"), Outcome::Int(1));
+    assert_eq!(form(&w, 2, "h"), None);
+    fill(&mut w, 1, "h", 200);
+    assert_eq!(form(&w, 2, "h"), Some((true, 200)));
+    let all = format!("HDEL h {}", fields.join(" "));
+    assert_eq!(w.hash(1, &all), Outcome::Int(200));
     assert_eq!(form(&w, 2, "h"), None);
     assert_eq!(w.ask(2, "h", Action::Exists), Outcome::Int(0));
 }

@@ -308,6 +308,42 @@ fn random_changes_of_scores_keep_the_order() {
     assert_eq!(w.scored(1, "z"), expected);
 }
 
+/// What was a table is one value again, at each copy, with its deadline.
+#[test]
+fn collections_that_are_small_again_are_one_value() {
+    let mut w = World::new(49, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    for (add, value, remove, count) in [
+        ("HSET k", " v", "HDEL k", "HLEN k"),
+        ("SADD k", "", "SREM k", "SCARD k"),
+        ("ZADD k", "", "ZREM k", "ZCARD k"),
+    ] {
+        let member = |n: usize| format!("member-number-{n}");
+        let scored = add.starts_with('Z');
+        let given = |n: usize| {
+            let score = if scored { " 1" } else { "" };
+            format!("{score} {}{value}", member(n))
+        };
+        w.zset_of(
+            1,
+            &format!("{add}{}", (0..200).map(given).collect::<String>()),
+        );
+        w.zset_of(1, "EXPIRE k 1000");
+        assert_eq!(form(&w, 1, "k").map(|(table, _)| table), Some(true));
+        for n in 0..195 {
+            w.zset_of(2, &format!("{remove} {}", member(n)));
+        }
+        assert_eq!(form(&w, 1, "k").map(|(table, _)| table), Some(false));
+        assert_eq!(w.zset_of(3, count), Outcome::Int(5));
+        assert!(matches!(w.zset_of(3, "TTL k"), Outcome::Int(1..)));
+        w.zset_of(1, &format!("{add}{}", given(0)));
+        assert_eq!(w.zset_of(3, count), Outcome::Int(6));
+        w.settle(Duration::from_secs(1));
+        w.check_copies();
+        w.ask(1, "k", Action::Delete);
+    }
+}
+
 /// A copy may run a version that has no sorted sets: nothing of them may reach it.
 #[test]
 fn while_a_member_speaks_an_older_level_there_are_no_sorted_sets() {
