@@ -19,7 +19,7 @@ use crate::value::entry::Entry;
 use crate::value::items::Items;
 use crate::value::kind::Kind;
 use crate::value::outcome::Failure;
-use crate::value::types::list::{ElementRun, RUN_ITEMS_MAX};
+use crate::value::types::list::{ElementRun, RUN_ITEMS_MAX, position};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -61,10 +61,6 @@ impl ListCut<'_> {
             items: &[],
         }
     }
-}
-
-fn position(key: &[u8]) -> u64 {
-    key.first_chunk().copied().map_or(0, u64::from_be_bytes)
 }
 
 impl<'a> ListView<'a> {

@@ -23,7 +23,12 @@ pub(super) static LIST: Type = Type {
     },
     layout: Layout::Ordered(&OrderedRows {
         order: RowOrder {
-            compare: |one, other| one.key().cmp(other.key()),
+            // Mostly a comparison of two numbers.
+            compare: |one, other| {
+                let (one, other) = (one.key(), other.key());
+                let order = position(one).cmp(&position(other));
+                order.then_with(|| one.cmp(other))
+            },
             weight: |row| ElementRun(row.value()).len().max(1),
         },
         encoding,
@@ -46,6 +51,11 @@ const COUNT_BYTES: usize = size_of::<u16>();
 /// The most bytes that the elements of a run have together, unless it is a single one: an entry
 /// keeps the whole run beside its key (`entry.rs`).
 pub(crate) const RUN_ITEMS_MAX: usize = 512 - COUNT_BYTES;
+
+/// The position that the key of a row says.
+pub(crate) fn position(key: &[u8]) -> u64 {
+    key.first_chunk().copied().map_or(0, u64::from_be_bytes)
+}
 
 /// A run as it lies in a value. No bytes are no elements.
 #[derive(Debug, Clone, Copy)]
