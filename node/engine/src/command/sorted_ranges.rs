@@ -2,7 +2,7 @@
 //! bytes of members that have the same score.
 
 use super::collections::{CollectionDone, ITEM_OVERHEAD, TOO_LARGE, failed};
-use super::{CommandCall, ErrorText, NOT_AN_INTEGER, Parsed, SYNTAX, Shape, is};
+use super::{CommandCall, ErrorText, NOT_AN_INTEGER, Parsed, Part, SYNTAX, Shape, is};
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure};
 use crate::store::collection::{self, CollectionView, Edit};
@@ -10,6 +10,7 @@ use crate::store::ranked::{Ranked, RankedRows};
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
+use crate::value::items::put;
 use crate::value::outcome::{Failure, Outcome, Value};
 use crate::value::types::sorted_set::{
     SCORE_BYTES, parse_score, score_of, score_text, stored_score,
@@ -355,7 +356,8 @@ pub(super) fn members_of_range<'a>(
     Some(ordered.from(begin, reverse).take(count))
 }
 
-/// A range. The last number: with scores (1). → `Many`
+/// A range. The last number: with scores (1). → `Many`; without scores `Bulk`, one member after the
+/// other, or `Nil`: there are none
 pub(super) fn range<'a>(
     inputs: &'a Inputs,
     view: CollectionView<'a>,
@@ -365,8 +367,19 @@ pub(super) fn range<'a>(
     let Some(mut members) = members_of_range(inputs, &ordered) else {
         return failed(Failure::NotAnInteger);
     };
-    let with_scores = inputs.numbers.get(RANGE_NUMBERS) == Some(&1);
-    let mut answer = ScoredAnswer::new(with_scores);
+    if inputs.numbers.get(RANGE_NUMBERS) != Some(&1) {
+        let (mut all, most) = (Vec::new(), collection::answer_max(cx));
+        let fits = members.all(|(member, _)| {
+            put(&mut all, member);
+            all.len() <= most
+        });
+        return match all.is_empty() {
+            _ if !fits => TOO_LARGE,
+            true => (Some(Outcome::Nil), Edit::None),
+            false => (Some(Outcome::Bulk(Value::from(&all[..]))), Edit::None),
+        };
+    }
+    let mut answer = ScoredAnswer::new(true);
     if members.all(|member| answer.take(member, cx)) {
         (Some(answer.outcome()), Edit::None)
     } else {
@@ -471,7 +484,7 @@ pub(super) fn ranging(
     let shape = if options.with_scores {
         Shape::Scored
     } else {
-        Shape::List
+        Shape::Fields(Part::Elements)
     };
     c.shaped(Action::call(procedure, &numbers, runs.to_vec()), shape)
 }

@@ -16,7 +16,15 @@ impl World {
 
     /// The texts of an answer.
     fn texts_of(&mut self, n: u64, line: &str) -> Vec<String> {
-        texts(self.zset_of(n, line))
+        match self.zset_of(n, line) {
+            Outcome::Bulk(members) if line.contains("RANGE") => {
+                let all = crate::value::items::Items(&members).map(<[u8]>::to_vec);
+                all.map(|member| String::from_utf8(member).expect("text"))
+                    .collect()
+            }
+            Outcome::Nil if line.contains("RANGE") => Vec::new(),
+            other => texts(other),
+        }
     }
 
     /// All members, which `ZRANGE` answers in order.
@@ -151,7 +159,7 @@ fn ranges_and_ranks_are_those_of_a_sorted_list() {
             w.texts_of(2, "ZRANGE z -5 -2"),
             names(&model[count - 5..count - 1])
         );
-        assert_eq!(w.texts_of(2, "ZRANGE z 5 2"), [""; 0]);
+        assert!(w.texts_of(2, "ZRANGE z 5 2").is_empty());
         let mut back = names(&model);
         back.reverse();
         assert_eq!(w.texts_of(2, "ZREVRANGE z 2 6"), back[2..7]);
