@@ -5,6 +5,7 @@
 //! however it was written. So scans, snapshots and checksums can stop at a key. Entries are shared
 //! with the log and its undo records, so a write copies its bytes once.
 
+mod absences;
 pub(crate) mod budget;
 pub(crate) mod census;
 pub(crate) mod change;

@@ -286,7 +286,7 @@ pub struct Watched {
     pub map: MapId,
     /// The key.
     pub key: Bytes,
-    /// What [`Action::Version`] answered for it; `None`: the key was absent.
+    /// What [`Action::Version`] or [`Action::watch`] answered for it; `None`: the key was absent.
     pub version: Option<i64>,
 }
 

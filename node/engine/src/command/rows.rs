@@ -136,9 +136,11 @@ impl<'a> Rows<'a> {
         }
         for watched in &transaction.watched {
             let found = self.find(watched.map, &watched.key);
-            if run_context::version(found.as_ref(), &self.cx) != watched.version
-                && !broken(&mutant::IGNORES_WATCHED)
-            {
+            let now = match (&found, watched.version) {
+                (None, Some(_)) => Some(self.absence(&watched.key)),
+                _ => run_context::version(found.as_ref(), &self.cx),
+            };
+            if now != watched.version && !broken(&mutant::IGNORES_WATCHED) {
                 return Ok(Ran {
                     outcome: Outcome::Nil,
                     answered: 0,
@@ -162,6 +164,22 @@ impl<'a> Rows<'a> {
             outcome: Outcome::Many(outcomes),
             answered,
         })
+    }
+
+    /// A number that a key has as long as it does not change, also while it is absent.
+    pub(crate) fn watched_version(&mut self, map: MapId, key: &[u8]) -> i64 {
+        let found = self.find(map, key);
+        let version = run_context::version(found.as_ref(), &self.cx);
+        version.unwrap_or_else(|| self.absence(key))
+    }
+
+    /// The same of an absent key. It is no version of an entry.
+    fn absence(&mut self, key: &[u8]) -> i64 {
+        const ABSENT: u64 = 1 << 63;
+        let order = self.store.order(key);
+        let since = self.store.absent_since(order, self.log.last());
+        let version = self.cx.versions_from.wrapping_add(since);
+        version.wrapping_add(ABSENT).cast_signed()
     }
 
     /// Runs one operation on several keys. One that fails has changed nothing.

@@ -13,6 +13,7 @@ use crate::command::procedure::{JOINT, Joint, ProcedureCall, WRITES};
 use crate::value::integer::integer;
 use crate::value::outcome::{Failure, Outcome};
 use doyen_placement::MapId;
+use doyen_placement::level::ABSENCES;
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("copy", "6.2.0", -3, "generic", "write denyoom")
@@ -52,7 +53,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
         .parse(|c| rename(c, true)),
 ];
 
-pub(crate) static JOINTS: &[&Joint] = &[&RENAME, &COPY, &SET_ALL];
+pub(crate) static JOINTS: &[&Joint] = &[&RENAME, &COPY, &SET_ALL, &WATCH];
 
 /// Gives a key another name, or (1) only if no key has it. → `Ok`; with the condition, `Int` 1 or
 /// 0; `Nil`: the key is absent
@@ -163,7 +164,27 @@ static SET_ALL: Joint = Joint {
     ..JOINT
 };
 
+/// A number that the key has as long as it does not change, also while it is absent: an absent key
+/// that was written and deleted has another one. → `Int`
+static WATCH: Joint = Joint {
+    number: 56,
+    name: "watch",
+    level: ABSENCES,
+    run: |_, (map, key), rows| Outcome::Int(rows.watched_version(map, key)),
+    ..JOINT
+};
+
 impl Action {
+    /// What a transaction watches of a key, in a cluster of this level. → `Int`, or `Nil`: it is
+    /// absent, and what happens to it until it is absent again is not seen
+    #[must_use]
+    pub fn watch(level: u16) -> Self {
+        if level < ABSENCES {
+            return Self::Version;
+        }
+        Self::call(&WATCH, &[], Vec::new())
+    }
+
     /// What it gives to another key, if it is a renaming or a copy of a key in this map.
     #[must_use]
     pub fn transfer(&self, map: MapId) -> Option<Transfer> {

@@ -1,5 +1,6 @@
 //! The contents of one partition: a map of each number, and what all of them have together.
 
+use super::absences::Absences;
 use super::effect::{Effect, Undo};
 use super::map::{Replaced, StoredMap};
 use super::maps::AllMaps;
@@ -66,6 +67,8 @@ pub(crate) struct Store {
     pub(super) maps: AllMaps,
     pub(crate) sums: Sums,
     pub(super) tombstones: Option<Box<Tombstones>>,
+    /// When absent keys were deleted, once somebody has asked for it.
+    absences: Option<Absences>,
     pub(super) hand: Hand,
     /// Bytes that writes have evicted beyond what they took: later writes take them.
     pub(super) surplus: usize,
@@ -89,6 +92,7 @@ impl Store {
             maps: AllMaps::new(seed),
             sums: Sums::NONE,
             tombstones: None,
+            absences: None,
             hand: (MapId(0), 0),
             surplus: 0,
         }
@@ -174,6 +178,9 @@ impl Store {
                 self.undo_of(*map, replaced, Undo::Absent)
             }
             Effect::Delete { map, key, .. } => {
+                if let Some(absences) = &mut self.absences {
+                    absences.deleted(order, seq);
+                }
                 let replaced = self.remove(*map, order, key);
                 self.undo_of(*map, replaced, Undo::Nothing)
             }
@@ -193,6 +200,9 @@ impl Store {
                     Undo::Dated(deadline, version)
                 }),
             Effect::Clear { map } => {
+                if let Some(absences) = &mut self.absences {
+                    absences.cleared(seq);
+                }
                 self.sums.drop_map(*map);
                 let Some(map) = self.maps.all.remove(map) else {
                     return Undo::Nothing;
@@ -410,6 +420,15 @@ impl Store {
     /// sifted).
     pub(crate) fn keep_tombstones(&mut self, keep: bool) {
         self.tombstones = keep.then(Box::default);
+        // Deletions come out of order now.
+        self.absences = None;
+    }
+
+    /// The sequence of the latest deletion of an absent key of this order, or of a later moment.
+    /// `last`: that of the latest change of all.
+    pub(crate) fn absent_since(&mut self, order: u64, last: u64) -> u64 {
+        let absences = self.absences.get_or_insert_with(|| Absences::since(last));
+        absences.of(order)
     }
 
     /// Covers the next entries, at most `count` and about [`SUM_BYTES`]. Returns true once

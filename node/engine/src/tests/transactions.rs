@@ -354,3 +354,64 @@ fn a_new_primary_has_all_of_a_transaction_or_nothing() {
         w.check_copies();
     }
 }
+
+/// A worker took a job, did it and deleted its mark, while another one stood between `WATCH` and
+/// `EXEC`: it must not do the job again.
+#[test]
+fn a_key_that_came_and_went_while_it_was_watched_has_changed() {
+    let mut w = world(23);
+    let watch = |w: &mut World, key: &str| {
+        let level = doyen_placement::level::LEVELS.1;
+        match w.ask(3, key, Action::watch(level)) {
+            Outcome::Int(version) => Some(version),
+            other => panic!("{other:?}"),
+        }
+    };
+    let exec = |w: &mut World, seen| w.transact(3, &[("k", seen)], [("k", set("x"))]);
+    let done = many([Outcome::Ok]);
+    // Nothing happens to it.
+    let absent = watch(&mut w, "k");
+    assert_eq!(watch(&mut w, "k"), absent);
+    w.ask(1, "k", Action::Delete);
+    assert_eq!(exec(&mut w, absent), done);
+    // It exists, and changes or goes.
+    let there = watch(&mut w, "k");
+    assert_ne!(there, absent);
+    assert_eq!(w.version(3, "k"), there);
+    assert_eq!(exec(&mut w, absent), Outcome::Nil);
+    w.ask(1, "k", Action::Delete);
+    assert_eq!(exec(&mut w, there), Outcome::Nil);
+    // It comes and goes: by a command, by a transaction, by its deadline, with all keys.
+    type Change = fn(&mut World);
+    let changes: [Change; 4] = [
+        |w| {
+            w.set(1, "k", "1");
+            w.ask(2, "k", Action::Delete);
+        },
+        |w| {
+            w.set(1, "k", "1");
+            w.transact(2, &[], [("k", Action::Delete)]);
+        },
+        |w| {
+            w.set(1, "k", "1");
+            w.ask(1, "k", expire(5));
+            w.settle(Duration::from_millis(200));
+        },
+        |w| {
+            w.set(1, "k", "1");
+            w.kill(1);
+            w.propose(|t| (0..4).for_each(|p| promote(t, PartitionId(p), 2)));
+            w.settle(Duration::from_secs(1));
+            w.ask(2, "k", Action::Delete);
+        },
+    ];
+    for (n, change) in changes.into_iter().enumerate() {
+        let absent = watch(&mut w, "k");
+        change(&mut w);
+        assert_eq!(w.get(3, "k"), Outcome::Nil);
+        assert_eq!(exec(&mut w, absent), Outcome::Nil, "change {n}");
+        let absent = watch(&mut w, "k");
+        assert_eq!(exec(&mut w, absent), done);
+        w.ask(2, "k", Action::Delete);
+    }
+}

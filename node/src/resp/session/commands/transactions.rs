@@ -681,11 +681,12 @@ impl Session {
             .map(|key| (map, Bytes::copy_from_slice(key)))
             .collect();
         let mut parts = PartsReply::new(PartsPurpose::Watch(keyspace, keys.clone()));
+        let level = context.view().map_or(0, |view| view.installed.level);
         let version = |(map, key)| Operation {
             keyspace,
             map,
             key,
-            action: Action::Version,
+            action: Action::watch(level),
         };
         let versions = keys.into_iter().map(|key| version(key).into()).collect();
         let mut asker = self.replies.asker(connection, context);
