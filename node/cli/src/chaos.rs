@@ -20,6 +20,7 @@ mod locks;
 mod near;
 mod page;
 mod plan;
+mod queues;
 mod report;
 mod strike;
 
@@ -61,8 +62,8 @@ same order, but not the same timing.
 Ctrl-C ends the run early and prints the figures so far. A second Ctrl-C ends it at once.
 
 Status 1 if an acknowledged write was lost, a read was stale (of a near cache: beyond its bound), \
-an answer has no explanation, a lock had two holders or let a former one write, or the cluster did \
-not heal.")]
+an answer has no explanation, a lock had two holders or let a former one write, an element of a \
+queue was popped twice or is missing, or the cluster did not heal.")]
 pub(super) struct Chaos {
     /// Nodes at the start: at least 3, and at most 7, so that every node votes
     #[arg(
@@ -284,7 +285,7 @@ impl Chaos {
         let plan = ChaosPlan::new(seed, self.nodes.into());
         let unhealed = rampage(plan, &mut cluster, &book, &end).await;
         let elapsed = book.borrow().elapsed();
-        let (told, near, locks) = load.finish().await?;
+        let (told, near, locks, queues) = load.finish().await?;
         ticker.abort();
         book.borrow().say(format_args!(
             "reading all keys back, and looking for an explanation of every answer"
@@ -307,7 +308,8 @@ impl Chaos {
             report.unhealed,
             report.datagrams,
         ) = (operations, unread, unhealed, cluster.datagrams());
-        (report.told, report.near, report.locks) = (told, near, locks);
+        (report.told, report.near) = (told, near);
+        (report.locks, report.queues) = (locks, queues);
         report.by_hand = end.is_by_hand();
         if !report.holds() {
             report.logs = Some(cluster.keep_logs().display().to_string());

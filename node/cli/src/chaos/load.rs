@@ -6,6 +6,7 @@ use super::SharedBook;
 use super::follow::{FollowRecord, FollowVerdict, SubscriberTask};
 use super::locks::{LockCallers, Locks};
 use super::near::{NearVerdict, Watcher};
+use super::queues::{QueueClients, Queues};
 use crate::CommandFailed;
 use doyen::Database;
 use doyen::resp::client::{Reply, RespClient, nothing_happened};
@@ -57,6 +58,7 @@ pub(super) struct ChaosLoad {
     follower: SubscriberTask,
     watcher: Watcher,
     callers: LockCallers,
+    queues: QueueClients,
 }
 
 /// State that all clients share.
@@ -86,6 +88,7 @@ impl ChaosLoad {
         let watcher = Watcher::start(&native, &running, seed).await?;
         let both = [native.clone(), other.clone()];
         let callers = LockCallers::start(&both, book, &running, seed).await?;
+        let queues = QueueClients::start(book, &running);
         let clients = RESP_CLIENTS + NATIVE_CLIENTS;
         let common = ChaosShared {
             book: book.clone(),
@@ -99,11 +102,7 @@ impl ChaosLoad {
         for id in 0..clients {
             let rng = ChaCha8Rng::seed_from_u64(seed.rotate_left(32) ^ u64::from(id));
             let asker: LoadClient = if id < RESP_CLIENTS {
-                LoadClient::Resp(RespLoad {
-                    book: book.clone(),
-                    turn: id as usize,
-                    connection: None,
-                })
+                LoadClient::Resp(RespLoad::new(book, id as usize))
             } else {
                 LoadClient::Native(native.database())
             };
@@ -122,12 +121,15 @@ impl ChaosLoad {
             follower,
             watcher,
             callers,
+            queues,
         })
     }
 
     /// Stops the clients, once each has its last answer. Returns what the subscriber was told,
-    /// what the near cache gave, and what callers of locks saw.
-    pub(super) async fn finish(self) -> Result<(FollowVerdict, NearVerdict, Locks), CommandFailed> {
+    /// what the near cache gave, what callers of locks saw, and what became of queues.
+    pub(super) async fn finish(
+        self,
+    ) -> Result<(FollowVerdict, NearVerdict, Locks, Queues), CommandFailed> {
         self.running.set(false);
         for task in self.tasks {
             task.await
@@ -135,10 +137,11 @@ impl ChaosLoad {
         }
         let near = self.watcher.finish().await?;
         let locks = self.callers.finish().await?;
+        let queues = self.queues.finish().await?;
         let told = self.follower.finish().await;
         self.native.shutdown().await;
         self.other.shutdown().await;
-        Ok((told, near, locks))
+        Ok((told, near, locks, queues))
     }
 }
 
@@ -363,7 +366,7 @@ impl LoadClient {
     /// Uses another node next time.
     fn turn_away(&mut self) {
         if let Self::Resp(resp) = self {
-            resp.connection = None;
+            resp.turn_away();
         }
     }
 }
@@ -397,14 +400,46 @@ fn words(command: &[Vec<u8>]) -> Vec<&[u8]> {
 }
 
 /// A client with one connection at a time, to one node after the other.
-struct RespLoad {
+pub(super) struct RespLoad {
     book: SharedBook,
     turn: usize,
     /// The number of the node, and the connection.
     connection: Option<(usize, RespClient)>,
 }
 
+/// What became of a command.
+pub(super) enum Sent {
+    Answered(Reply),
+    Unknown,
+    NotDone,
+}
+
 impl RespLoad {
+    pub(super) fn new(book: &SharedBook, turn: usize) -> Self {
+        Self {
+            book: book.clone(),
+            turn,
+            connection: None,
+        }
+    }
+
+    /// Uses another node next time.
+    pub(super) fn turn_away(&mut self) {
+        self.connection = None;
+    }
+
+    /// Sends a command.
+    pub(super) async fn command(&mut self, words: &[&str]) -> Sent {
+        let Some(client) = self.connected().await else {
+            return Sent::NotDone;
+        };
+        match tokio::time::timeout(ANSWER_MAX, client.command(words)).await {
+            Ok(Ok(Reply::Error(text))) if nothing_happened(&text) => Sent::NotDone,
+            Ok(Ok(Reply::Error(_)) | Err(_)) | Err(_) => Sent::Unknown,
+            Ok(Ok(reply)) => Sent::Answered(reply),
+        }
+    }
+
     async fn ask(&mut self, place: &KeyPlace, call: &Call) -> LoadOutcome {
         let Some(client) = self.connected().await else {
             return LoadOutcome::NotDone;
@@ -469,11 +504,7 @@ impl RespLoad {
 /// Reads every key back, through one node after the other until one answers. Returns the number of
 /// keys without an answer.
 pub(super) async fn read_back(book: &SharedBook, history: &History) -> u64 {
-    let mut reader = RespLoad {
-        book: book.clone(),
-        turn: 0,
-        connection: None,
-    };
+    let mut reader = RespLoad::new(book, 0);
     let mut unread = 0;
     for key in history.keys() {
         let mut read = false;
@@ -486,7 +517,7 @@ pub(super) async fn read_back(book: &SharedBook, history: &History) -> u64 {
                 break;
             }
             pending.refused();
-            reader.connection = None;
+            reader.turn_away();
             tokio::time::sleep(RETRY * 10).await;
         }
         unread += u64::from(!read);

@@ -5,6 +5,7 @@ use super::follow::FollowVerdict;
 use super::load::READER;
 use super::locks::Locks;
 use super::near::NearVerdict;
+use super::queues::Queues;
 use doyen::testkit::linear::Call;
 use doyen::testkit::{DatagramCounts, Violation, Wrong};
 use serde::Serialize;
@@ -26,7 +27,9 @@ subscriber: told, changes that came; missed, said to be missing; untold, acknowl
 near cache: reads; copies, those in the process; old, less than was acknowledged before its bound
 locks: grants; lost, before they were given back; fenced, late writes of former
       holders that were refused; broken, promises that did not hold: too many holders, a token that
-      did not grow, a grant lost too early, a wrong outcome of a fenced write, a lock that is stuck";
+      did not grow, a grant lost too early, a wrong outcome of a fenced write, a lock that is stuck
+queues: elements that were pushed; open, missing with a pop whose outcome is not known; wrong,
+      popped twice, never pushed, missing, or a queue that cannot be read";
 
 /// The report. Times are in seconds.
 #[derive(Debug, Serialize)]
@@ -58,6 +61,8 @@ pub(super) struct ChaosReport {
     pub(super) near: NearVerdict,
     /// What callers of locks saw.
     pub(super) locks: Locks,
+    /// What became of the elements of queues.
+    pub(super) queues: Queues,
     /// What is wrong with the cluster, if it did not heal.
     pub(super) unhealed: Option<String>,
     /// The directory of the logs, if something is wrong.
@@ -154,6 +159,7 @@ impl ChaosReport {
             told: FollowVerdict::default(),
             near: NearVerdict::default(),
             locks: Locks::default(),
+            queues: Queues::default(),
             unhealed: None,
             logs: None,
             datagrams: DatagramCounts::default(),
@@ -196,7 +202,9 @@ impl ChaosReport {
 
     /// The violations that are printed in full.
     pub(super) fn told_in_full(&self) -> impl Iterator<Item = &String> {
-        self.violations.iter().chain(&self.locks.violations)
+        let of_locks = self.locks.violations.iter();
+        let of_queues = self.queues.violations.iter();
+        self.violations.iter().chain(of_locks).chain(of_queues)
     }
 
     /// Whether Doyen kept all its promises.
@@ -206,6 +214,7 @@ impl ChaosReport {
             && self.told.holds()
             && self.near.holds()
             && self.locks.holds()
+            && self.queues.holds()
             && self.unhealed.is_none()
             // Without operations, the run shows nothing.
             && self.operations > 0
@@ -236,6 +245,9 @@ pub(super) struct ReportSum {
     /// Grants of locks, and promises about them that did not hold.
     locks: u64,
     broken: u64,
+    /// Elements of queues, and promises about them that did not hold.
+    queues: u64,
+    wrong: u64,
     unhealed: u32,
     /// The longest wait of a client for an answer, in seconds.
     waited: f64,
@@ -260,6 +272,8 @@ impl ReportSum {
         self.old += report.near.old;
         self.locks += report.locks.grants;
         self.broken += report.locks.broken();
+        self.queues += report.queues.pushed;
+        self.wrong += report.queues.broken();
         self.unhealed += u32::from(report.unhealed.is_some());
         self.waited = report
             .faults
@@ -275,7 +289,8 @@ impl fmt::Display for ReportSum {
             f,
             "total: rounds {}  hours {:.2}  faults {}  operations {}  unknown {}  refused {}  \
              lost {}  stale {}  unexplained {}  undecided {}  unread {}  told {}  untold {}  \
-             near {}  old {}  locks {}  broken {}  unhealed {}  longest wait {:.2} s",
+             near {}  old {}  locks {}  broken {}  queues {}  wrong {}  \
+             unhealed {}  longest wait {:.2} s",
             self.rounds,
             self.hours,
             self.faults,
@@ -293,6 +308,8 @@ impl fmt::Display for ReportSum {
             self.old,
             self.locks,
             self.broken,
+            self.queues,
+            self.wrong,
             self.unhealed,
             self.waited,
         )
@@ -382,7 +399,8 @@ impl fmt::Display for ChaosReport {
             f,
             "seed {}  faults {}  operations {}  unknown {}  refused {}  keys {}  lost {}  stale \
              {}  unexplained {}  undecided {}  unread {}  told {}  missed {}  untold {}  twice {}  \
-             near {} (copies {})  old {}  locks {} (lost {})  fenced {}  broken {}  healed {}",
+             near {} (copies {})  old {}  locks {} (lost {})  fenced {}  broken {}  \
+             queues {} (open {})  wrong {}  healed {}",
             self.seed,
             self.whole(),
             self.operations,
@@ -405,6 +423,9 @@ impl fmt::Display for ChaosReport {
             self.locks.lost,
             self.locks.fenced,
             self.locks.broken(),
+            self.queues.pushed,
+            self.queues.open,
+            self.queues.broken(),
             if self.unhealed.is_none() {
                 "always"
             } else {
@@ -468,6 +489,9 @@ mod tests {
         assert!(
             !broken.holds() && text.contains("broken 1") && text.contains("\nlock: two holders")
         );
+        let mut wrong = report(&History::new());
+        wrong.queues.twice = 1;
+        assert!(!wrong.holds() && wrong.to_string().contains("wrong 1"));
         let mut unhealed = report(&History::new());
         unhealed.unhealed = Some("ada is silent".into());
         assert!(!unhealed.holds() && unhealed.to_string().contains("healed NOT"));
