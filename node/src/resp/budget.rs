@@ -224,7 +224,7 @@ impl ClientBudget {
             return BudgetRoom::Now;
         }
         let before = all.saturating_sub(own);
-        if before > FREE_ANSWER_BYTES || before > 0 && self.refuses(bytes) {
+        if before > FREE_ANSWER_BYTES || before > 0 && self.is_full_with(bytes) {
             // A connection is looked at whenever its output moves, and is not refused for what it
             // gives back itself.
             return BudgetRoom::Later;
@@ -236,7 +236,7 @@ impl ClientBudget {
         }
         self.turn.set(Some(id));
         let own = own.saturating_add(bytes);
-        match self.refuses(bytes) {
+        match self.is_full_with(bytes) {
             _ if own > self.share * 2 => BudgetRoom::Never(Failure::TooLarge),
             false => BudgetRoom::Now,
             true if own > self.share / 2 => BudgetRoom::Never(Failure::Overloaded),
@@ -308,9 +308,16 @@ impl ClientBudget {
         self.input.get() + self.answers.get() < self.room.get().max(1)
     }
 
-    /// Whether a copy of this size is too much.
-    pub(crate) fn refuses(&self, bytes: usize) -> bool {
+    /// Whether an answer of this size could be too much, if all comes that is expected.
+    fn is_full_with(&self, bytes: usize) -> bool {
         self.answers.get().saturating_add(bytes) > self.share * 2
+    }
+
+    /// Whether a copy of this size is too much beside what memory holds. What is only expected does
+    /// not count: an answer of a write that is refused is lost, and a client that begins expects
+    /// the largest value.
+    pub(crate) fn refuses(&self, bytes: usize) -> bool {
+        self.held().1.saturating_add(bytes) > self.share * 2
     }
 
     /// Whether a client waits because of what others hold.
@@ -448,6 +455,20 @@ mod tests {
         assert!(budget.is_short() && !budget.refuses(16 << 20) && budget.refuses((16 << 20) + 1));
         budget.count_answers(16 << 20, 0);
         assert!(!budget.is_short() && !budget.is_wanted());
+    }
+
+    /// Regression: some clients that had just connected asked other nodes, and each expected the
+    /// largest value. Meanwhile answers of pops were thrown away, and transactions refused.
+    #[test]
+    fn what_is_only_expected_refuses_no_copy() {
+        let budget = ClientBudget::small();
+        budget.count_answers(0, 40 << 20);
+        assert!(budget.refuses(1));
+        budget.count_expected(0, 40 << 20);
+        assert!(budget.is_short() && !budget.refuses(32 << 20));
+        let own = (0, 0);
+        let asked = budget.room_to_ask((1, 1), own, 17 << 20);
+        assert_eq!(asked, BudgetRoom::Never(Failure::Overloaded));
     }
 
     /// Regression: the last 64 KiB of a reply were on their way to the client when the next command
