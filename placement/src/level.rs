@@ -69,3 +69,6 @@ pub const DUMPS: u16 = 17;
 
 /// From this level on, a key that is watched while it is absent is watched for what comes and goes.
 pub const ABSENCES: u16 = 17;
+
+/// From this level on, a key is given what was gathered from several partitions.
+pub const GATHERED: u16 = 17;

@@ -44,6 +44,7 @@
 
 mod access;
 pub(crate) mod action;
+mod apart;
 mod bitfields;
 mod blocking;
 #[doc(hidden)]
@@ -52,12 +53,14 @@ pub mod browse;
 pub mod cached;
 mod call;
 mod collections;
+mod combine;
 mod conditional;
 mod description;
 mod dump;
 mod error;
 #[doc(hidden)]
 pub mod fenced;
+mod gather;
 #[doc(hidden)]
 pub mod glob;
 #[doc(hidden)]
@@ -69,6 +72,7 @@ mod increase;
 mod keys;
 mod lists;
 mod many;
+mod member_move;
 #[doc(hidden)]
 pub mod operation;
 #[doc(hidden)]
@@ -97,13 +101,16 @@ pub(crate) mod transfer;
 
 pub use crate::value::items::{Fields, Part};
 pub use access::{Access, CATEGORIES, Rights};
+pub use apart::Apart;
 pub use call::{Arguments, CommandCall, is};
 pub use description::{
     ALL_KEYS, Description, KeyIndexes, NO_KEYS, ONE_KEY, ParseFn, Parsed, ParsedRequest, command,
     container, counted_keys, stored_and_counted_keys,
 };
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
+pub use gather::{GatherProgress, GatherResult, Gathering};
 pub use many::{Join, Many};
+pub use member_move::{MemberFound, MemberMove};
 pub use pops::BlockingPop;
 pub use registry::{COMMANDS, FAMILIES, count};
 pub use reply::{CommandReply, Shape, Words};

@@ -4,8 +4,8 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, fenced, hashes, increase, keys, lists, ranges, sets,
-    several, sorted_joints, sorted_sets, strings, sync, transfer,
+    bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists, member_move,
+    ranges, sets, several, sorted_joints, sorted_sets, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -50,6 +50,8 @@ static JOINTS: &[&[&Joint]] = &[
     dump::JOINTS,
     sorted_joints::JOINTS,
     lists::JOINTS,
+    gather::JOINTS,
+    member_move::JOINTS,
 ];
 
 /// The commands on data.

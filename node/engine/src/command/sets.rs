@@ -4,6 +4,7 @@ use super::collections::{
     ITEM_OVERHEAD, TOO_LARGE, draw, drawing, failed, has, length, random, rest, scan, scanning,
     seed, store_fields, wanted, writes,
 };
+use super::combine::{Combination, CombineInput, count_of_sets, members_of_sets};
 use super::description::TWO_KEYS;
 use super::several::{check_count, key_count};
 use super::{
@@ -16,10 +17,9 @@ use crate::command::procedure::{
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
-use crate::store::budget::Budget;
 use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
 use crate::value::integer::integer;
-use crate::value::items::{Items, Pairs, packed, put};
+use crate::value::items::{Items, Pairs, packed};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
@@ -138,7 +138,7 @@ static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
     });
 
 /// Removes members. → `Int`, how many there were
-static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1))
+pub(super) static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1))
     .costs(writes)
     .told_as("srem")
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
@@ -201,7 +201,7 @@ static SCAN: Procedure = procedure(NUMBER + 8, "set scan", Kind::Set, (3, 1))
     .on_fields(scan);
 
 /// Moves a member to another set. The runs are its key, and the member. → `Int` 1 or 0
-static MOVE: Joint = Joint {
+pub(super) static MOVE: Joint = Joint {
     number: NUMBER + 9,
     name: "set move",
     event: "srem",
@@ -243,7 +243,7 @@ static MOVE: Joint = Joint {
 
 /// The members of sets together, as the number says ([`Combination`]). The runs are the further
 /// keys. → `Bulk`, all in one run of bytes
-static COMBINE: Joint = Joint {
+pub(super) static COMBINE: Joint = Joint {
     number: NUMBER + 10,
     name: "set combine",
     kind: Some(Kind::Set),
@@ -268,7 +268,7 @@ static COMBINE: Joint = Joint {
 
 /// How many members several sets have in common. The number is the most that is counted; 0: all. →
 /// `Int`
-static COUNT_COMMON: Joint = Joint {
+pub(super) static COUNT_COMMON: Joint = Joint {
     number: NUMBER + 11,
     name: "set count common",
     footprint: |inputs| Footprint {
@@ -276,17 +276,11 @@ static COUNT_COMMON: Joint = Joint {
         ..READS
     },
     run: |inputs, (map, key), rows| {
-        let most = usize::try_from(inputs.numbers[0]).unwrap_or(0);
         let keys = std::iter::once(key).chain(inputs.bytes.iter().map(|key| &**key));
-        let mut found = 0;
-        let counted = with_sets(rows, map, keys, |sets| {
-            take(Combination::Intersection, sets, |_| {
-                found += 1;
-                found != most
-            })
-        });
-        match counted {
-            Ok(_) => count(found),
+        match with_sets(rows, map, keys, |sets| {
+            count_of_sets(sets, inputs.numbers[0])
+        }) {
+            Ok(found) => count(found),
             Err(failure) => Outcome::Failed(failure),
         }
     },
@@ -295,7 +289,7 @@ static COUNT_COMMON: Joint = Joint {
 
 /// Gives the key the members of the other sets together; deletes it if there are none. The runs are
 /// the keys of those. → `Int`, how many members
-static STORE_UNION: Joint = Joint {
+pub(super) static STORE_UNION: Joint = Joint {
     number: NUMBER + 12,
     name: "set store union",
     event: "sunionstore",
@@ -304,7 +298,7 @@ static STORE_UNION: Joint = Joint {
 };
 
 /// The same of those that they have in common.
-static STORE_INTERSECTION: Joint = Joint {
+pub(super) static STORE_INTERSECTION: Joint = Joint {
     number: NUMBER + 13,
     name: "set store intersection",
     event: "sinterstore",
@@ -313,7 +307,7 @@ static STORE_INTERSECTION: Joint = Joint {
 };
 
 /// The same of those of the first that the others do not have.
-static STORE_DIFFERENCE: Joint = Joint {
+pub(super) static STORE_DIFFERENCE: Joint = Joint {
     number: NUMBER + 14,
     name: "set store difference",
     event: "sdiffstore",
@@ -332,27 +326,6 @@ const STORE: Joint = Joint {
     },
     ..JOINT
 };
-
-/// Which members several sets have together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Combination {
-    /// Those that any of them has.
-    Union,
-    /// Those that each of them has.
-    Intersection,
-    /// Those of the first that no other one has.
-    Difference,
-}
-
-impl Combination {
-    pub(super) const fn of_number(number: i64) -> Self {
-        match number {
-            0 => Self::Union,
-            1 => Self::Intersection,
-            _ => Self::Difference,
-        }
-    }
-}
 
 /// What a call on several keys was given. It is not empty, so what it stores is not too large for a
 /// record.
@@ -390,18 +363,7 @@ fn combined<'k>(
     how: Combination,
     most: usize,
 ) -> Result<Vec<u8>, Failure> {
-    let mut members = Vec::new();
-    let fits = with_sets(rows, map, keys, |sets| {
-        take(how, sets, |member| {
-            put(&mut members, member);
-            members.len() <= most
-        })
-    })?;
-    if fits {
-        Ok(members)
-    } else {
-        Err(Failure::TooLarge)
-    }
+    with_sets(rows, map, keys, |sets| members_of_sets(how, sets, most))?
 }
 
 /// Does this with the sets of these keys. An absent one is empty.
@@ -412,7 +374,7 @@ fn with_sets<'k, R>(
     rows: &mut Rows<'_>,
     map: MapId,
     keys: impl Iterator<Item = &'k [u8]>,
-    with: impl FnOnce(&[CollectionView<'_>]) -> R,
+    with: impl FnOnce(&[CombineInput<'_>]) -> R,
 ) -> Result<R, Failure> {
     // A key that is given again adds nothing, except that the first set may be taken from itself.
     let mut given = BTreeSet::new();
@@ -437,82 +399,11 @@ fn with_sets<'k, R>(
         } else {
             FoundKey::default()
         };
-        CollectionView::of(Kind::Set, found, unpacked, &cx)
+        let view = CollectionView::of(Kind::Set, found, unpacked, &cx)?;
+        Some(CombineInput::held(Kind::Set, view))
     });
-    let sets: Option<Vec<CollectionView<'_>>> = sets.collect();
+    let sets: Option<Vec<CombineInput<'_>>> = sets.collect();
     Ok(with(&sets.ok_or(Failure::WrongType)?))
-}
-
-/// A set in which members are looked for.
-enum Sought<'a> {
-    Rows(CollectionView<'a>),
-    /// A packed set would be read from its beginning for each member.
-    Packed(BTreeSet<&'a [u8]>, &'a Budget),
-}
-
-impl<'a> Sought<'a> {
-    fn of(set: CollectionView<'a>) -> Self {
-        match set.table() {
-            Some(_) => Self::Rows(set),
-            None => Self::Packed(members_of(set).collect(), set.budget()),
-        }
-    }
-
-    /// Whether it has a member. None is found once the operation has done too much.
-    fn has(&self, member: &[u8]) -> bool {
-        match self {
-            Self::Rows(set) => set.get(member).is_some(),
-            Self::Packed(members, budget) => budget.element() && members.contains(member),
-        }
-    }
-}
-
-fn members_of(set: CollectionView<'_>) -> impl Iterator<Item = &[u8]> {
-    set.pairs().map(|(member, _)| member)
-}
-
-/// Takes the members that sets have together, until one is not taken. False: one was not.
-fn take<'a>(
-    how: Combination,
-    sets: &[CollectionView<'a>],
-    mut take: impl FnMut(&'a [u8]) -> bool,
-) -> bool {
-    let Some((first, others)) = sets.split_first() else {
-        return true;
-    };
-    match how {
-        Combination::Union => {
-            let mut seen = BTreeSet::new();
-            let mut all = sets.iter().flat_map(|set| members_of(*set));
-            all.all(|member| first.budget().sort() && (!seen.insert(member) || take(member)))
-        }
-        Combination::Intersection => {
-            // The smallest has the fewest to look for.
-            let Some(least) = (0..sets.len()).min_by_key(|at| sets[*at].len()) else {
-                return true;
-            };
-            let others = (0..sets.len()).filter(|at| *at != least);
-            let others: Vec<Sought<'a>> = others.map(|at| Sought::of(sets[at])).collect();
-            let mut all = members_of(sets[least]);
-            all.all(|member| others.iter().any(|set| !set.has(member)) || take(member))
-        }
-        // As in Redis: each member is looked for in the other sets, or the members of those are
-        // taken away, whichever is less work.
-        Combination::Difference => {
-            let looks = first.len().saturating_mul(others.len());
-            if looks <= sets.iter().map(|set| set.len()).sum() {
-                let others: Vec<Sought<'a>> = others.iter().map(|set| Sought::of(*set)).collect();
-                let mut all = members_of(*first);
-                return all.all(|member| others.iter().any(|set| set.has(member)) || take(member));
-            }
-            let mut left: BTreeSet<&[u8]> = members_of(*first).collect();
-            for member in others.iter().flat_map(|set| members_of(*set)) {
-                first.budget().sort();
-                left.remove(member);
-            }
-            left.into_iter().all(take)
-        }
-    }
 }
 
 fn pop(c: CommandCall<'_>) -> Parsed {

@@ -1,34 +1,34 @@
 //! Commands on several sorted sets. Sets count as sorted sets whose members have the score 1.
 
 use super::collections::store_fields;
+use super::combine::{Aggregate, Combination, CombineInput, CombinedMembers, ScoreCombiner};
 use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
 use super::pops::{BlockingPop, PopKind, pop_first, timeout};
-use super::sets::{Combination, common_of, given};
+use super::sets::{common_of, given};
 use super::several::{check_count, key_count};
-use super::sorted_ranges::{
-    Ordered, PartBy, RANGE_NUMBERS, RangeOptions, ScoredAnswer, members_of_range,
-};
+use super::sorted_ranges::{Ordered, PartBy, RANGE_NUMBERS, RangeOptions, members_of_range};
 use super::sorted_sets::{LENGTH, POP_MAX, POP_MIN, add_again, positive};
 use super::{
     Access, CommandCall, Description, ErrorText, ParseFn, Parsed, ParsedRequest, Rights, SYNTAX,
     Shape, command, counted_keys, is, stored_and_counted_keys,
 };
 use crate::command::operation::{Action, Footprint};
-use crate::command::procedure::{Inputs, JOINT, Joint, READS, VALUES, WRITES, count};
+use crate::command::procedure::{
+    Inputs, JOINT, Joint, ProcedureCall, READS, VALUES, WRITES, count,
+};
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
-use crate::store::collection::{self, CollectionView, UnpackedItems};
+use crate::store::collection::{CollectionView, UnpackedItems};
 use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
 use crate::value::items::put;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
-use crate::value::types::sorted_set::{parse_score, score_of, stored_score};
+use crate::value::types::sorted_set::{parse_score, stored_score};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use doyen_placement::level::SORTED;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
@@ -131,7 +131,7 @@ const NUMBER: u16 = 160;
 /// The members of sorted sets together. The numbers: how ([`Combination`]), what becomes of scores
 /// ([`Aggregate`]), and with scores (1). The runs: the weights, eight bytes each, or none if all
 /// are 1; and the further keys. → `Many`
-static COMBINE: Joint = Joint {
+pub(super) static COMBINE: Joint = Joint {
     number: NUMBER,
     name: "zset combine",
     level: SORTED,
@@ -143,25 +143,17 @@ static COMBINE: Joint = Joint {
     },
     run: |inputs, (map, key), rows| {
         let keys = std::iter::once(key).chain(inputs.bytes.iter().skip(1).map(|key| &**key));
-        let members = match combined(inputs, map, keys, rows) {
-            Ok(members) => members,
-            Err(failure) => return Outcome::Failed(failure),
-        };
-        let mut answer = ScoredAnswer::new(inputs.numbers[2] == 1);
-        let cx = *rows.cx();
-        for (score, member) in &members {
-            if !answer.take((member, score), &cx) {
-                return Outcome::Failed(Failure::TooLarge);
-            }
+        match combined(inputs, map, keys, rows) {
+            Ok(members) => members.answer(inputs.numbers[2] == 1, rows.cx()),
+            Err(failure) => Outcome::Failed(failure),
         }
-        answer.outcome()
     },
     ..JOINT
 };
 
 /// How many members sorted sets have in common. The numbers: as those of `COMBINE`, the last one
 /// the most that is counted; 0: all. → `Int`
-static COUNT_COMMON: Joint = Joint {
+pub(super) static COUNT_COMMON: Joint = Joint {
     number: NUMBER + 1,
     name: "zset count common",
     footprint: |inputs| Footprint {
@@ -171,11 +163,7 @@ static COUNT_COMMON: Joint = Joint {
     run: |inputs, (map, key), rows| {
         let keys = std::iter::once(key).chain(inputs.bytes.iter().skip(1).map(|key| &**key));
         match combined(inputs, map, keys, rows) {
-            Ok(members) => {
-                let most = usize::try_from(inputs.numbers[2]).unwrap_or(0);
-                let all = members.len();
-                count(if most == 0 { all } else { all.min(most) })
-            }
+            Ok(members) => count(members.count(inputs.numbers[2])),
             Err(failure) => Outcome::Failed(failure),
         }
     },
@@ -184,7 +172,7 @@ static COUNT_COMMON: Joint = Joint {
 
 /// Gives the key the members of the other sorted sets together; deletes it if there are none. The
 /// numbers and runs are those of `COMBINE`. → `Int`, how many members
-static STORE_UNION: Joint = Joint {
+pub(super) static STORE_UNION: Joint = Joint {
     number: NUMBER + 2,
     name: "zset store union",
     event: "zunionstore",
@@ -192,7 +180,7 @@ static STORE_UNION: Joint = Joint {
 };
 
 /// The same of those that they have in common.
-static STORE_INTERSECTION: Joint = Joint {
+pub(super) static STORE_INTERSECTION: Joint = Joint {
     number: NUMBER + 3,
     name: "zset store intersection",
     event: "zinterstore",
@@ -200,7 +188,7 @@ static STORE_INTERSECTION: Joint = Joint {
 };
 
 /// The same of those of the first that the others do not have.
-static STORE_DIFFERENCE: Joint = Joint {
+pub(super) static STORE_DIFFERENCE: Joint = Joint {
     number: NUMBER + 4,
     name: "zset store difference",
     event: "zdiffstore",
@@ -220,14 +208,7 @@ const STORE: Joint = Joint {
     run: |inputs, key, rows| {
         let keys = inputs.bytes.iter().skip(1).map(|key| &**key);
         match combined(inputs, key.0, keys, rows) {
-            Ok(members) => {
-                let mut stored = Vec::new();
-                for (score, member) in members {
-                    put(&mut stored, &member);
-                    put(&mut stored, &score);
-                }
-                store_fields(key, (Kind::SortedSet, &stored), rows)
-            }
+            Ok(members) => store_fields(key, (Kind::SortedSet, &members.stored()), rows),
             Err(failure) => Outcome::Failed(failure),
         }
     },
@@ -236,7 +217,7 @@ const STORE: Joint = Joint {
 
 /// Gives the key the members of a range of another sorted set; deletes it if there are none. The
 /// runs: those of the range, and the other key. → `Int`, how many members
-static STORE_RANGE: Joint = Joint {
+pub(super) static STORE_RANGE: Joint = Joint {
     number: NUMBER + 5,
     name: "zset store range",
     event: "zrangestore",
@@ -301,40 +282,6 @@ fn range_of(inputs: &Inputs, held: FoundKey<'_>, cx: &RunContext<'_>) -> Result<
     Ok(members)
 }
 
-/// What becomes of the scores that a member has in several sorted sets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Aggregate {
-    Sum,
-    Least,
-    Most,
-}
-
-impl Aggregate {
-    const fn of_number(number: i64) -> Self {
-        match number {
-            0 => Self::Sum,
-            1 => Self::Least,
-            _ => Self::Most,
-        }
-    }
-
-    fn of(self, one: f64, other: f64) -> f64 {
-        match self {
-            Self::Sum => number(one + other),
-            Self::Least => one.min(other),
-            Self::Most => one.max(other),
-        }
-    }
-}
-
-/// What is no number counts as 0, as in Redis.
-const fn number(score: f64) -> f64 {
-    if score.is_nan() { 0.0 } else { score }
-}
-
-/// Stored scores with their members, in order.
-type CombinedMembers = Vec<([u8; 8], Bytes)>;
-
 /// The members of the sorted sets of these keys together.
 ///
 /// # Errors
@@ -345,60 +292,15 @@ fn combined<'k>(
     keys: impl Iterator<Item = &'k [u8]>,
     rows: &mut Rows<'_>,
 ) -> Result<CombinedMembers, Failure> {
-    let how = Combination::of_number(inputs.numbers[0]);
-    let aggregate = Aggregate::of_number(inputs.numbers[1]);
-    let weights: Vec<f64> = inputs.bytes[0].chunks_exact(8).map(score_of).collect();
-    let mut together: BTreeMap<Bytes, f64> = BTreeMap::new();
-    for (at, key) in keys.enumerate() {
+    let mut combiner = ScoreCombiner::of(inputs);
+    for key in keys {
         let (cx, unpacked) = (*rows.cx(), UnpackedItems::new());
         let held = rows.seen(map, key);
         let kind = held.entry.map_or(Kind::SortedSet, Entry::kind);
-        if !matches!(kind, Kind::SortedSet | Kind::Set) {
-            return Err(Failure::WrongType);
-        }
         let view = CollectionView::of(kind, held, &unpacked, &cx).ok_or(Failure::WrongType)?;
-        let weight = weights.get(at).copied().unwrap_or(1.0);
-        let scored = |(member, score): (&[u8], &[u8])| {
-            let score = if kind == Kind::Set {
-                1.0
-            } else {
-                score_of(score)
-            };
-            (Bytes::copy_from_slice(member), number(score * weight))
-        };
-        match how {
-            _ if at == 0 => together.extend(view.pairs().map(scored)),
-            Combination::Union => {
-                for (member, score) in view.pairs().map(scored) {
-                    cx.budget.sort();
-                    let held = together.entry(member);
-                    held.and_modify(|held| *held = aggregate.of(*held, score))
-                        .or_insert(score);
-                }
-            }
-            Combination::Intersection | Combination::Difference => {
-                let given: BTreeMap<Bytes, f64> = view.pairs().map(scored).collect();
-                let keeps = how == Combination::Intersection;
-                together.retain(|member, held| {
-                    let found = given.get(member);
-                    if let (Some(score), true) = (found, keeps) {
-                        *held = aggregate.of(*held, *score);
-                    }
-                    found.is_some() == keeps
-                });
-            }
-        }
-        let most = collection::answer_max(&cx).max(cx.value_bytes_max);
-        if together.len() > most {
-            return Err(Failure::TooLarge);
-        }
+        combiner.add(CombineInput::held(kind, view), &cx)?;
     }
-    let scored = together
-        .into_iter()
-        .map(|(member, score)| (stored_score(score), member));
-    let mut all: CombinedMembers = scored.collect();
-    all.sort_unstable();
-    Ok(all)
+    Ok(combiner.finish())
 }
 
 /// What the arguments of a command on several sorted sets say.
@@ -592,6 +494,24 @@ fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), E
     };
     let keys = (from + 1..at).map(|at| c.args.bytes(at)).collect();
     Ok((keys, most, wanted))
+}
+
+/// The pop that a call of `POP_FIRST_MIN` or `POP_FIRST_MAX` is, key by key.
+pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
+    let number = call.called.number();
+    let most = number == POP_FIRST_MAX.number;
+    if !most && number != POP_FIRST_MIN.number {
+        return None;
+    }
+    let keys = std::iter::once(first).chain(&call.inputs.bytes);
+    Some(BlockingPop {
+        keys: keys.cloned().collect(),
+        timeout: None,
+        shape: Shape::Popped,
+        takes: popped(most),
+        count: *call.inputs.numbers.first()?,
+        to: None,
+    })
 }
 
 fn pop_now(c: CommandCall<'_>) -> Parsed {

@@ -364,6 +364,14 @@ pub struct ContentRead {
 }
 
 impl ContentRead {
+    /// Reads a key, or what follows a row of it. It is to be stored at a key of at most this
+    /// length. → [`ContentRead::of`], or `Nil` if it is absent
+    pub(super) fn read(after: Option<Bytes>, longest: usize) -> Action {
+        let longest = i64::try_from(longest).unwrap_or(i64::MAX);
+        let numbers = [i64::from(after.is_some()), longest];
+        Action::call(&READ, &numbers, [after.unwrap_or_default()])
+    }
+
     /// What [`Transfer::read`] answered. `None`: that is something else.
     #[must_use]
     pub fn of(outcome: &Outcome) -> Option<Self> {
@@ -396,6 +404,29 @@ impl ContentRead {
         self.content.len()
     }
 
+    /// What the key holds.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        ContentForm::of_number(self.form).map(|form| form.kind)
+    }
+
+    /// Appends the fields of a collection of this kind as commands give them. Returns their number.
+    pub(super) fn unpack(&self, kind: Kind, out: &mut Vec<u8>) -> usize {
+        let table = ContentForm::of_number(self.form).is_some_and(|form| form.table);
+        let Some(collection) = kind.collection().filter(|_| !table) else {
+            let (mut items, form) = (Items(&self.content), kind.pairs(&[]));
+            let mut count = 0;
+            while let (Some(field), Some(value)) = (items.next(), items.next()) {
+                form.put(out, field, value);
+                // Its deadline.
+                items.by_ref().take(PARTS - 2).for_each(drop);
+                count += 1;
+            }
+            return count;
+        };
+        out.extend_from_slice(&collection.packing.items(&self.content));
+        collection.packing.len(&self.content)
+    }
+
     /// The last row that it has.
     #[must_use]
     pub fn last(&self) -> Option<Bytes> {
@@ -410,9 +441,7 @@ impl Transfer {
     /// absent
     #[must_use]
     pub fn read(&self, after: Option<Bytes>) -> Action {
-        let longest = i64::try_from(self.to.1.len()).unwrap_or(i64::MAX);
-        let numbers = [i64::from(after.is_some()), longest];
-        Action::call(&READ, &numbers, [after.unwrap_or_default()])
+        ContentRead::read(after, self.to.1.len())
     }
 
     /// Gives the other key what was read. `begun`: what the part before it answered. `own`: the

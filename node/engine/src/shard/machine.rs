@@ -3,6 +3,7 @@
 use super::context::ShardContext;
 use crate::command::grants::GrantRefusal;
 use crate::command::operation::{Operation, Work};
+use crate::command::{GatherResult, Gathering};
 use crate::mutant::{self, broken};
 use crate::role::calls::{CallSource, Executed, Execution, PendingCall};
 use crate::role::recovery::SinceRecovery;
@@ -10,6 +11,7 @@ use crate::role::slots::Slots;
 use crate::role::spans::Serve;
 use crate::role::stats::Stats;
 use crate::store::census::Outside;
+use crate::store::run_context::RunContext;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
@@ -294,6 +296,31 @@ impl Shard {
             let open = sources.chain(ready).filter_map(|source| source.token());
             host.callers.forget_answered(open);
         }
+    }
+
+    /// Combines what was read of the keys of a command that are in several partitions. It is bounded
+    /// as an operation is.
+    ///
+    /// # Errors
+    /// The result is too large, or it is too much work.
+    pub fn combine(&mut self, now: Time, gathering: &Gathering) -> Result<GatherResult, Failure> {
+        let cx = &mut self.cx;
+        cx.host.now = cx.host.now.max(now);
+        let budget = cx.budgets.begin();
+        let combined = gathering.combine(&RunContext {
+            clock: 0,
+            unix_ms: cx.host.unix_ms(),
+            default_ttl_ms: None,
+            value_bytes_max: cx.host.limits.value_bytes_max,
+            packed_bytes_max: cx.host.limits.packed_bytes_max,
+            level: cx.host.tables.level(),
+            versions_from: 0,
+            next_write: 0,
+            waiting: 0,
+            budget: &budget,
+        });
+        cx.host.worked += cx.budgets.book(cx.host.now, &budget);
+        combined
     }
 
     /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
