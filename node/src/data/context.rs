@@ -14,6 +14,7 @@ use crate::clock;
 use crate::control::Errand;
 use crate::net::links::LinkHandler;
 use bytes::BytesMut;
+use doyen_engine::command::{GatherResult, Gathering};
 use doyen_engine::grants::GrantRefusal;
 use doyen_engine::op::{Failure, Operation, Outcome, Work};
 use doyen_engine::{
@@ -136,6 +137,11 @@ impl<D: FrontEnd> DataContext<D> {
     pub(crate) fn forget(&mut self, token: u64) {
         self.waiters.remove(token);
         self.shard.forget(token);
+    }
+
+    /// Combines what was read of keys in several partitions (`Shard::combine`).
+    pub(crate) fn combine(&mut self, gathering: &Gathering) -> Result<GatherResult, Failure> {
+        self.shard.combine(self.now, gathering)
     }
 
     /// Asks the coordinator for the newest table. When it is here, the front end gets `asked`

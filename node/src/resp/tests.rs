@@ -22,6 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 mod access;
+mod apart;
 mod bounds;
 mod databases;
 mod hashes;

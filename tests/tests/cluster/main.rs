@@ -2,6 +2,7 @@
 //! each be linked with all of Doyen, and each would wait for the last test of the one before.
 
 mod alerts;
+mod apart;
 mod bad_input;
 mod budgets;
 mod clocks;

@@ -77,7 +77,7 @@ impl Session {
             }
             RespRequest::Data(data::ParsedRequest::Pop(pop)) => {
                 let (about, at) = (self.client.about(), (connection, context));
-                PopReply::begin(&mut self.replies, at, about, *pop);
+                PopReply::begin(&mut self.replies, at, about, (*pop, true));
             }
             RespRequest::All(all) => self.about_all_keys(connection, context, all),
             RespRequest::Wait => {

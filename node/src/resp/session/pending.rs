@@ -24,7 +24,9 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::rc::Rc;
 
+pub(super) mod gather;
 pub(super) mod keys;
+pub(super) mod moves;
 pub(super) mod pages;
 pub(super) mod parts;
 pub(super) mod pops;

@@ -99,23 +99,6 @@ async fn sets_are_written_and_read_on_both_ports() {
 }
 
 #[tokio::test]
-async fn keys_of_several_partitions_are_refused() {
-    let node = Node::start(None, 10);
-    let mut client = Client::connect(node.resp).await.unwrap();
-    for line in [
-        "SUNION a b c d e f",
-        "SINTERSTORE a b c d e f",
-        "SMOVE a b x",
-    ] {
-        let Reply::Error(why) = ask(&mut client, line).await else {
-            panic!("{line}");
-        };
-        assert!(why.starts_with("CROSSSLOT"), "{why}");
-    }
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn members_are_a_set_in_the_newer_protocol() {
     let node = Node::start(None, 10);
     let mut client = Client::connect(node.resp).await.unwrap();

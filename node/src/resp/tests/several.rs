@@ -54,7 +54,7 @@ async fn keys_with_one_tag_are_renamed_copied_and_set_together_on_both_ports() {
 }
 
 /// Names of keys in different partitions, for any two of them.
-async fn apart(client: &mut Client) -> [String; 3] {
+pub(super) async fn apart(client: &mut Client) -> [String; 3] {
     let mut names = vec!["k0".to_owned()];
     for n in 1..1_000 {
         let name = format!("k{n}");

@@ -2,15 +2,18 @@
 
 use crate::remedy;
 use crate::resp::command::All;
+use crate::resp::session::pending::gather::GatherReply;
+use crate::resp::session::pending::moves::MoveReply;
 use crate::resp::session::pending::pages::PagesReply;
+use crate::resp::session::pending::pops::PopReply;
 use crate::resp::session::pending::sweep::Sweep;
 use crate::resp::session::pending::transfer::TransferReply;
 use crate::resp::session::{Connection, Session};
 use crate::resp::{RespContext, cluster, databases};
 use bytes::Bytes;
-use doyen_engine::command::Shape;
+use doyen_engine::command::{Apart, Shape};
 use doyen_engine::op::{Action, Failure, Operation};
-use doyen_placement::PartitionId;
+use doyen_placement::{KeyspaceId, MapId, PartitionId};
 use std::rc::Rc;
 
 pub(crate) const OTHER_DATABASE: &str =
@@ -29,6 +32,12 @@ impl Session {
             return self.replies.answer(|e| e.error(OTHER_DATABASE));
         }
         let about = self.client.about();
+        if !self.client.cluster_port
+            && are_apart(context, about, (&key, &action))
+            && let Some(apart) = action.apart(about.1, &key)
+        {
+            return self.about_keys_apart(connection, context, apart, shape);
+        }
         let mut asker = self.replies.asker(connection, context);
         if let Some(transfer) = action.transfer(about.1) {
             let what = (key, action, shape);
@@ -58,6 +67,31 @@ impl Session {
         let expected = self.replies.charges.expects(expects);
         self.replies
             .wait((shape, token), footprint.given.bytes, expected);
+    }
+
+    /// A command about keys of several partitions, which goes in steps.
+    fn about_keys_apart(
+        &mut self,
+        connection: &Rc<Connection>,
+        context: &mut RespContext,
+        apart: Apart,
+        shape: Shape,
+    ) {
+        let about = self.client.about();
+        let replies = &mut self.replies;
+        match apart {
+            Apart::Gather(gathering) => {
+                let mut asker = replies.asker(connection, context);
+                let (reply, weight) = GatherReply::ask(&mut asker, about, gathering, shape);
+                replies.collect(reply, weight, 0);
+            }
+            Apart::Move(moves) => {
+                let mut asker = replies.asker(connection, context);
+                let (reply, weight) = MoveReply::ask(&mut asker, about, moves);
+                replies.collect(reply, weight, 0);
+            }
+            Apart::Pop(pop) => PopReply::begin(replies, (connection, context), about, (pop, false)),
+        }
     }
 
     /// A command about all keys, or those of a range.
@@ -119,4 +153,22 @@ impl Session {
         self.replies.collect(sweep, 0, 0);
         self.encode_ready();
     }
+}
+
+/// Whether an operation names keys of several partitions.
+fn are_apart(
+    context: &RespContext,
+    (keyspace, map): (KeyspaceId, MapId),
+    (key, action): (&Bytes, &Action),
+) -> bool {
+    let mut others = action.others(map).peekable();
+    if others.peek().is_none() {
+        return false;
+    }
+    let view = context.view();
+    let Some(keyspace) = view.and_then(|view| view.installed.keyspace(keyspace)) else {
+        return false;
+    };
+    let first = keyspace.partition_of(map, key);
+    others.any(|(map, key)| keyspace.partition_of(map, key) != first)
 }

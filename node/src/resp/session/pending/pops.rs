@@ -1,4 +1,5 @@
-//! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back.
+//! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back. Pops
+//! that do not wait (`ZMPOP`) try keys of several partitions in the same way.
 //!
 //! ```text
 //!   each key is tried ── all are empty ──> a ticket at each key ── granted ──> taken from that key
@@ -43,6 +44,8 @@ pub(crate) struct PopReply {
     about: (KeyspaceId, MapId),
     pop: BlockingPop,
     began: Time,
+    /// Whether it waits while all keys are empty.
+    waits: bool,
     until: Option<Time>,
     asked: Outstanding,
     step: PopStep,
@@ -108,7 +111,7 @@ impl Drop for CountedWaiter {
 }
 
 impl PopReply {
-    fn new(about: (KeyspaceId, MapId), mut pop: BlockingPop, now: Time) -> Self {
+    fn new(about: (KeyspaceId, MapId), (mut pop, waits): (BlockingPop, bool), now: Time) -> Self {
         // Slices of the client's input would hold all of the input around them.
         for key in &mut pop.keys {
             *key = Bytes::copy_from_slice(key);
@@ -116,6 +119,7 @@ impl PopReply {
         Self {
             about,
             began: now,
+            waits,
             until: pop.timeout.map(|lasts| now + lasts),
             asked: Outstanding::default(),
             step: PopStep::Try(0),
@@ -131,19 +135,19 @@ impl PopReply {
         }
     }
 
-    /// The reply of a command begins.
+    /// The reply of a command begins, which waits while all keys are empty or does not.
     pub(crate) fn begin(
         replies: &mut Replies,
         (connection, context): (&Rc<Connection>, &mut RespContext),
         about: (KeyspaceId, MapId),
-        pop: BlockingPop,
+        (pop, waits): (BlockingPop, bool),
     ) {
-        if pop.keys.len() > POP_KEYS_MAX {
+        if waits && pop.keys.len() > POP_KEYS_MAX {
             let text = format!("ERR too many keys to wait for: at most {POP_KEYS_MAX}");
             return replies.answer(|e| e.error(&text));
         }
         let bytes = pop.keys.iter().map(Bytes::len).sum::<usize>();
-        let mut reply = Self::new(about, pop, context.now());
+        let mut reply = Self::new(about, (pop, waits), context.now());
         let mut asker = replies.asker(connection, context);
         reply.step(&mut asker, &mut 0);
         replies.collect(reply, bytes, 0);
@@ -202,7 +206,9 @@ impl PopReply {
             return self.end(PopEnd::Taken(outcome));
         }
         let is_late = self.until.is_some_and(|until| until <= now);
-        let ends = self.ends.or(is_late.then_some(Unblocking::Timeout));
+        let is_last = !matches!(self.step, PopStep::Try(at) if at + 1 < self.pop.keys.len());
+        let is_over = is_late || is_last && !self.waits;
+        let ends = self.ends.or(is_over.then_some(Unblocking::Timeout));
         if let Some(ends) = ends.or(self.is_left.then_some(Unblocking::Timeout)) {
             return self.end(PopEnd::Nothing(ends));
         }
@@ -483,7 +489,7 @@ mod tests {
     /// The reply of a pop that takes from its first key, and the token of that.
     fn taking() -> (PopReply, u64) {
         let pop = BlockingPop::of_least(vec!["a".into(), "b".into()], None);
-        let mut reply = PopReply::new((KeyspaceId(0), MapId(0)), pop, Time(1));
+        let mut reply = PopReply::new((KeyspaceId(0), MapId(0)), (pop, true), Time(1));
         reply.due = false;
         reply.asked.waits_for(7);
         (reply, 7)
