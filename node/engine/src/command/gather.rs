@@ -189,6 +189,8 @@ pub struct Gathering {
     read: Vec<ReadMembers>,
     /// The version of the last one and its last row, if there is more of it.
     more: Option<(i64, Bytes)>,
+    /// Bytes of what was read.
+    bytes: usize,
 }
 
 /// The members of a key.
@@ -262,6 +264,7 @@ impl Gathering {
             to: purpose.stores().then(|| own(first)),
             read: Vec::new(),
             more: None,
+            bytes: 0,
         })
     }
 
@@ -289,13 +292,15 @@ impl Gathering {
             return Err(*failure);
         }
         if let GatherPurpose::StoreRange(_) = self.purpose {
-            self.read.push(ReadMembers::of_range(outcome));
+            let read = ReadMembers::of_range(outcome);
+            self.bytes += read.members.len();
+            self.read.push(read);
             return Ok(GatherProgress::Taken);
         }
         let content = ContentRead::of(outcome);
         if let Some((version, _)) = self.more.take() {
             if content.as_ref().map(|content| content.version) != Some(version) {
-                self.read.pop();
+                self.drop_last();
                 return Ok(GatherProgress::Changed);
             }
         } else {
@@ -313,7 +318,9 @@ impl Gathering {
             return Ok(GatherProgress::Taken);
         };
         if let Some(read) = self.read.last_mut() {
+            let before = read.members.len();
             read.count += content.unpack(read.kind, &mut read.members);
+            self.bytes += read.members.len() - before;
         }
         let last = content.last().filter(|_| content.more);
         self.more = last.map(|row| (content.version, row));
@@ -322,8 +329,8 @@ impl Gathering {
 
     /// Bytes of what was read.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        self.read.iter().map(|read| read.members.len()).sum()
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Bytes of the keys.
@@ -341,13 +348,19 @@ impl Gathering {
     /// Reads the last key again from its beginning, if it was read in part.
     pub fn read_again(&mut self) {
         if self.more.take().is_some() {
-            self.read.pop();
+            self.drop_last();
         }
+    }
+
+    fn drop_last(&mut self) {
+        let read = self.read.pop();
+        self.bytes -= read.map_or(0, |read| read.members.len());
     }
 
     /// Drops what was read: it is combined.
     pub fn clear(&mut self) {
         self.read = Vec::new();
+        self.bytes = 0;
     }
 
     /// What all keys have together.

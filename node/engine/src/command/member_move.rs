@@ -11,7 +11,7 @@
 //! written since the look is taken out.
 
 use super::sets::REMOVE;
-use crate::command::operation::{Action, Footprint, stores};
+use crate::command::operation::{Action, stores};
 use crate::command::procedure::{JOINT, Joint, Procedure, ProcedureCall, READS, WRITES, procedure};
 use crate::command::rows::Rows;
 use crate::store::collection::{CollectionView, Edit, FieldDeadline, UnpackedItems};
@@ -97,7 +97,7 @@ const STEP: Joint = Joint {
 /// Adds members, and writes those again that are there. Only [`PUT`] calls it. → `Int`, how many
 /// are new
 static WRITE: Procedure = procedure(NUMBER + 3, "set write", Kind::Set, (0, 1))
-    .costs(|_| Footprint { ..WRITES })
+    .costs(|_| WRITES)
     .on_fields(|inputs, _, _| {
         let given = Pairs::of(&inputs.bytes[0], false);
         (None, Edit::Set(given, FieldDeadline::Never))

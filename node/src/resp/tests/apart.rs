@@ -365,6 +365,38 @@ async fn a_member_that_is_moved_is_always_in_one_of_the_sets_and_moved_once() {
     node.stop().await;
 }
 
+#[tokio::test]
+async fn subscribers_are_told_what_the_steps_write() {
+    let node = Node::of_threads(2, None, 10, limits());
+    let (mut client, mut subscriber) = (node.client().await, node.client().await);
+    let keys = apart(&mut client).await;
+    ask(&mut client, "CONFIG SET notify-keyspace-events EA").await;
+    ask(&mut subscriber, "PSUBSCRIBE __keyevent@0__:*").await;
+    for (line, events) in [
+        ("SADD A 1", &["sadd A"][..]),
+        ("SADD B 2", &["sadd B"]),
+        ("SUNIONSTORE C A B", &["sunionstore C"]),
+        ("SDIFFSTORE C A B", &["sdiffstore C"]),
+        ("SINTERSTORE C A B", &["del C"]),
+        ("SMOVE A B 1", &["sadd B", "srem A", "del A"]),
+        ("ZUNIONSTORE C 2 A B", &["zunionstore C"]),
+        ("ZRANGESTORE A C 0 0", &["zrangestore A"]),
+        ("ZMPOP 2 A B MIN", &["zpopmin A", "del A"]),
+    ] {
+        ask(&mut client, &about(line, &keys)).await;
+        for event in events {
+            let Reply::Array(parts) = subscriber.reply().await.unwrap() else {
+                panic!("{line}")
+            };
+            let (name, key) = event.split_once(' ').unwrap();
+            let channel = format!("__keyevent@0__:{name}");
+            let told = [channel, about(key, &keys)].map(|text| Reply::Bulk(text.into_bytes()));
+            assert_eq!(parts[2..], told, "{line}");
+        }
+    }
+    node.stop().await;
+}
+
 /// Regression: each of two moves found the member at its target, and both removed it.
 #[tokio::test]
 async fn members_that_are_moved_in_opposite_directions_are_never_lost() {
