@@ -4,7 +4,7 @@
 use super::gather::Gathering;
 use super::member_move::MemberMove;
 use super::pops::BlockingPop;
-use super::sorted_joints;
+use super::{lists, sorted_joints};
 use crate::command::operation::Action;
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -29,7 +29,8 @@ impl Action {
             return None;
         };
         let moves = || MemberMove::of(call, key).map(Apart::Move);
-        let pops = || sorted_joints::pop_of(call, key).map(Apart::Pop);
+        let of_list = || lists::pop_of(call, key);
+        let pops = || sorted_joints::pop_of(call, key).or_else(of_list).map(Apart::Pop);
         let gathers = Gathering::of(call, map, key).map(Apart::Gather);
         gathers.or_else(moves).or_else(pops)
     }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint, stores};
 use crate::command::procedure::{
-    Inputs, JOINT, Joint, Procedure, WRITES, count, procedure, values,
+    Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count, procedure, values,
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
@@ -772,6 +772,11 @@ fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, ListSide, i64
     };
     let keys = (from + 1..at).map(|at| c.args.bytes(at)).collect();
     Ok((keys, side, wanted))
+}
+
+/// The pop that a call of `POP_FIRST_LEFT` or `POP_FIRST_RIGHT` is, key by key.
+pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
+    BlockingPop::of_call(call, first, (&[&WAIT_LEFT, &WAIT_RIGHT], Shape::Taken))
 }
 
 fn pop_now(c: CommandCall<'_>) -> Parsed {

@@ -13,7 +13,7 @@ use super::Shape;
 use super::call::CommandCall;
 use super::error::ErrorText;
 use super::operation::Action;
-use super::procedure::{Inputs, Joint, Procedure};
+use super::procedure::{Inputs, Joint, Procedure, ProcedureCall};
 use super::rows::Rows;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
@@ -58,6 +58,25 @@ impl PartialEq for PopKind {
 }
 
 impl BlockingPop {
+    /// The pop that this call is with its first key, if it takes as one of these kinds does.
+    pub(super) fn of_call(
+        call: &ProcedureCall,
+        first: &Bytes,
+        (kinds, shape): (&[&'static PopKind], Shape),
+    ) -> Option<Self> {
+        let number = call.called.number();
+        let takes = kinds.iter().find(|kind| kind.take.number == number)?;
+        let keys = std::iter::once(first).chain(&call.inputs.bytes);
+        Some(Self {
+            keys: keys.cloned().collect(),
+            timeout: None,
+            shape,
+            takes,
+            count: *call.inputs.numbers.first()?,
+            to: None,
+        })
+    }
+
     /// The operation that takes from the first of these keys that is not empty. Its outcome is
     /// `Nil` if there is none.
     #[must_use]

@@ -498,20 +498,7 @@ fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), E
 
 /// The pop that a call of `POP_FIRST_MIN` or `POP_FIRST_MAX` is, key by key.
 pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
-    let number = call.called.number();
-    let most = number == POP_FIRST_MAX.number;
-    if !most && number != POP_FIRST_MIN.number {
-        return None;
-    }
-    let keys = std::iter::once(first).chain(&call.inputs.bytes);
-    Some(BlockingPop {
-        keys: keys.cloned().collect(),
-        timeout: None,
-        shape: Shape::Popped,
-        takes: popped(most),
-        count: *call.inputs.numbers.first()?,
-        to: None,
-    })
+    BlockingPop::of_call(call, first, (&[&WAIT_MIN, &WAIT_MAX], Shape::Popped))
 }
 
 fn pop_now(c: CommandCall<'_>) -> Parsed {
