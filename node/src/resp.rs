@@ -41,6 +41,7 @@ mod stream;
 mod thread;
 pub(crate) mod timing;
 pub mod totals;
+mod tracking;
 mod usage;
 
 /// A data thread whose front end is RESP.

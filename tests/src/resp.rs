@@ -17,7 +17,7 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// Nothing.
     Nil,
-    /// `*..`.
+    /// `*..`, and `~..`, `>..` and `%..` of RESP3.
     Array(Vec<Reply>),
 }
 
@@ -108,8 +108,10 @@ impl Client {
                     Reply::Bulk(bytes)
                 }
             },
-            Some(b'*') => {
+            Some(b'_') => Reply::Nil,
+            Some(kind @ (b'*' | b'~' | b'>' | b'%')) => {
                 let count: i64 = text.parse().map_err(|_| bad())?;
+                let count = if *kind == b'%' { 2 * count } else { count };
                 Reply::Array(
                     (0..count)
                         .map(|_| self.reply())

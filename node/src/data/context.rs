@@ -267,6 +267,11 @@ impl<D: FrontEnd> DataContext<D> {
         self.shard.subscriber().subscribe(self.now, filter, None)
     }
 
+    /// A subscription is told about this often that it was told everything.
+    pub(crate) fn confirm_told(&mut self, id: SubscriptionId, every: Duration) {
+        self.shard.subscriber().confirm(self.now, id, every);
+    }
+
     /// Ends a subscription.
     pub(crate) fn unsubscribe(&mut self, id: SubscriptionId) {
         self.shard.subscriber().unsubscribe(self.now, id);

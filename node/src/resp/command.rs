@@ -181,7 +181,42 @@ pub enum ClientCommand {
     Unpause,
     /// The client with this number waits in line no more.
     Unblock(u64, Unblocking),
+    Track(Box<TrackingOptions>),
+    EndTracking,
+    /// Whether the keys of the next command are tracked; `None`: neither `YES` nor `NO`.
+    Caching(Option<bool>),
+    /// The connection to which invalidations are redirected.
+    Redirection,
     TrackingInfo,
+}
+
+/// How a client tracks keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrackingOptions {
+    /// The connection that gets the invalidations; `None`: the client itself.
+    pub redirect: Option<u64>,
+    /// Which keys are tracked.
+    pub mode: TrackingMode,
+}
+
+/// Which keys a client tracks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrackingMode {
+    /// Those that it reads.
+    Reads(CachedReads),
+    /// All with one of these prefixes.
+    Broadcast(Vec<Bytes>),
+}
+
+/// Of which reads a client keeps the values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CachedReads {
+    /// Of all.
+    All,
+    /// Of those after `CLIENT CACHING YES`.
+    OptIn,
+    /// Of all but those after `CLIENT CACHING NO`.
+    OptOut,
 }
 
 /// Commands about the cluster.

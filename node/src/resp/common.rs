@@ -20,6 +20,7 @@ use crate::login_throttle::LoginThrottle;
 use bytes::Bytes;
 use doyen_placement::access::AccessSettings;
 use mio::net::TcpStream;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +32,9 @@ pub(crate) struct Common {
     /// The present clients of each thread.
     seats: Vec<ClientSeats>,
     connection_last: AtomicU64,
+    /// The thread of each connection. A lock that is held for moments, when a client comes or
+    /// leaves, or is to get what another one redirects.
+    homes: Mutex<BTreeMap<u64, u8>>,
     slow_last: AtomicU64,
     memory_bytes_max: usize,
     /// The settings that clients may change.
@@ -105,6 +109,11 @@ pub(super) enum ThreadMessage {
     Told(ToldThreads, BackChannel),
     /// The users of the file have changed.
     Users,
+    /// These keys have changed (`None`: perhaps any), which another client tracks. It is at the
+    /// thread and has the number that follow the one of the connection to which it redirects.
+    Invalidated(u64, (u8, u64), Option<Vec<Bytes>>),
+    /// This client redirects to a connection that is gone.
+    LostTarget(u64),
     /// Commands of the sender's clients, for those that monitor.
     Monitored(Bytes),
 }
@@ -171,6 +180,7 @@ impl Common {
         Self {
             seats: (0..threads).map(|_| ClientSeats::default()).collect(),
             connection_last: AtomicU64::new(0),
+            homes: Mutex::default(),
             slow_last: AtomicU64::new(0),
             memory_bytes_max,
             settings: RespSettings::new(clients_max, idle_timeout, keepalive, events),
@@ -258,6 +268,19 @@ impl Common {
     /// The number of the next client.
     pub(super) fn next_connection(&self) -> u64 {
         self.connection_last.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// A connection is at this thread; `None`: it is gone.
+    pub(super) fn set_home(&self, connection: u64, thread: Option<u8>) {
+        match thread {
+            Some(thread) => locked(&self.homes).insert(connection, thread),
+            None => locked(&self.homes).remove(&connection),
+        };
+    }
+
+    /// The thread of a connection, if it is still there.
+    pub(super) fn home_of(&self, connection: u64) -> Option<u8> {
+        locked(&self.homes).get(&connection).copied()
     }
 
     /// The number of the next slow command.

@@ -21,6 +21,7 @@ use super::session::pause::ClientPause;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
 use super::timing::CommandTiming;
+use super::tracking::Tracking;
 
 #[cfg(feature = "console")]
 use crate::client_list::ClientList;
@@ -137,6 +138,7 @@ impl Opener for RespOpener {
             paused: ClientPause::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: KeyNotices::new(),
+            tracking: Tracking::default(),
             monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
@@ -171,6 +173,8 @@ pub(crate) struct Resp {
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
     pub(super) notices: KeyNotices,
+    /// The clients that keep values, and are told what changes.
+    pub(super) tracking: Tracking,
     /// The clients that see the commands of all clients.
     pub(super) monitors: Monitors,
     /// No more clients are accepted, and those that are connected leave once they are answered.
@@ -248,7 +252,8 @@ impl FrontEnd for Resp {
                 context.front.steps.push((connection, slot));
             }
         }
-        steps + usize::from(context.hand_out())
+        let untold = context.tell_trackers();
+        steps + usize::from(context.hand_out() || untold)
     }
 
     fn view_changed(&mut self, view: Option<&View>) {
@@ -283,6 +288,7 @@ impl FrontEnd for Resp {
     fn tick(context: &mut RespContext) {
         context.end_pause();
         context.look_at_subscribers();
+        context.look_at_tracking();
         context.expel_stalled();
         let now = context.now();
         if context.front.sampling.is_due(now) {
@@ -299,7 +305,12 @@ impl FrontEnd for Resp {
             // At once.
             return Some(Time::ZERO);
         }
-        let due = [self.paused.due(), self.hub.due(), self.notices.due()];
+        let due = [
+            self.paused.due(),
+            self.hub.due(),
+            self.notices.due(),
+            self.tracking.due(),
+        ];
         due.into_iter().flatten().min()
     }
 
@@ -307,7 +318,7 @@ impl FrontEnd for Resp {
         let (input, answers) = self.budget.held();
         HeldBytes {
             bounded: input + answers,
-            other: self.budget.spilled() + self.hub.bytes(),
+            other: self.budget.spilled() + self.hub.bytes() + self.tracking.bytes(),
         }
     }
 

@@ -176,7 +176,10 @@ fn clients(facts: &InfoFacts) -> Lines {
         ("cluster_connections", no()),
         ("maxclients", facts.connections_max.to_string()),
         ("blocked_clients", facts.counted.parked.to_string()),
-        ("tracking_clients", no()),
+        (
+            "tracking_clients",
+            facts.counted.tracking.clients.to_string(),
+        ),
         ("clients_in_timeout_table", no()),
     ])
 }
@@ -378,6 +381,7 @@ fn persistence(facts: &InfoFacts) -> Lines {
 
 fn stats(facts: &InfoFacts) -> Lines {
     let (totals, [commands, input, output]) = (&facts.counted.totals, facts.counted.rates);
+    let tracking = facts.counted.tracking;
     let no = || "0".to_owned();
     let kilobytes = |bytes: u64| format!("{:.2}", bytes as f64 / 1024.0);
     lines([
@@ -448,9 +452,9 @@ fn stats(facts: &InfoFacts) -> Lines {
         ("active_defrag_misses", no()),
         ("active_defrag_key_hits", no()),
         ("active_defrag_key_misses", no()),
-        ("tracking_total_keys", no()),
-        ("tracking_total_items", no()),
-        ("tracking_total_prefixes", no()),
+        ("tracking_total_keys", tracking.keys.to_string()),
+        ("tracking_total_items", tracking.items.to_string()),
+        ("tracking_total_prefixes", tracking.prefixes.to_string()),
         ("unexpected_error_replies", no()),
         ("total_error_replies", totals.front.errors.to_string()),
     ])

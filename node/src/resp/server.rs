@@ -371,6 +371,10 @@ impl FrontEndSockets for Clients {
                     connection.told(back.slot, told);
                 }
             }
+            ThreadMessage::Invalidated(target, client, keys) => {
+                context.invalidate_redirected(target, client, keys.as_deref());
+            }
+            ThreadMessage::LostTarget(client) => context.lost_target(client),
             ThreadMessage::Monitored(lines) => context.show_others(&lines),
             ThreadMessage::Users => {
                 if let Some(users) = context.front.common.users() {
@@ -749,6 +753,8 @@ impl Clients {
             context.now(),
         );
         context.front.connections.insert(id, connection.clone());
+        let thread = context.me().thread_number();
+        context.front.common.set_home(id, Some(thread));
         let is_stranger = stream.is_handshaking() || !connection.is_authenticated();
         entry.insert(ServedClient::new(context, id, connection, stream, seat));
         if is_stranger {

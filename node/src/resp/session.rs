@@ -14,6 +14,7 @@
 
 mod charges;
 pub(crate) mod client;
+pub(crate) mod client_tracking;
 mod commands;
 mod connection;
 mod deadlines;
@@ -36,6 +37,7 @@ pub(crate) use connection::{Connection, ReplyWaiter};
 use doyen_engine::command::Rights;
 use errands::Errands;
 use pushes::PUSH_OUTPUT;
+pub(super) use replies::AGAIN_MAX;
 use replies::{FoundKey, Replies};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -275,6 +277,9 @@ impl Session {
         let ran = self.run_command(connection, context, args);
         let took = context.front.timing.stopwatch.end(number);
         let kept = self.errands.waits() || self.subscriptions.is_held();
+        if !kept && self.queue().is_none() {
+            self.end_caching();
+        }
         if ran && !kept {
             context.front.counts.ran(self.replies.command, Some(took));
         }
@@ -322,7 +327,13 @@ impl Session {
             return false;
         }
         match command::parse(spec, &args, context.unix_ms()) {
-            Ok(request) => self.run(connection, context, args, request),
+            Ok(request) => {
+                if spec.has_flag("readonly") {
+                    let keys = spec.key_indexes(&args).map(|at| args.get(at));
+                    self.remember_keys(context, keys);
+                }
+                self.run(connection, context, args, request);
+            }
             Err(error) => self.replies.answer(|e| e.error(&error.0)),
         }
         true

@@ -38,6 +38,7 @@ mod sweeps;
 mod threads;
 mod timing;
 mod tls;
+mod tracking;
 mod transactions;
 mod unread;
 mod vanished;

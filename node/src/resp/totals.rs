@@ -14,6 +14,7 @@ pub struct ThreadCounts {
     pub memory_bytes: u64,
     pub memory_peak_bytes: u64,
     pub parked: u64,
+    pub tracking: TrackingCounts,
     /// For the partitions of `default` that are led here: the keys of each database, and how many
     /// of them expire.
     pub databases: Box<[(u64, u64); databases::COUNT]>,
@@ -26,6 +27,26 @@ pub struct ThreadCounts {
     /// Commands, bytes received and bytes sent, per second.
     pub rates: [u64; 3],
     pub counts: CommandCounts,
+}
+
+/// What clients of a thread track (`CLIENT TRACKING`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // Each is named after its line.
+pub struct TrackingCounts {
+    pub clients: u64,
+    pub keys: u64,
+    /// Keys, each as often as there are clients that may have it.
+    pub items: u64,
+    pub prefixes: u64,
+}
+
+impl TrackingCounts {
+    fn add(&mut self, other: Self) {
+        self.clients += other.clients;
+        self.keys += other.keys;
+        self.items += other.items;
+        self.prefixes += other.prefixes;
+    }
 }
 
 /// Counters that `CONFIG RESETSTAT` sets to zero.
@@ -70,6 +91,7 @@ impl ThreadCounts {
         self.memory_bytes += other.memory_bytes;
         self.memory_peak_bytes += other.memory_peak_bytes;
         self.parked += other.parked;
+        self.tracking.add(other.tracking);
         for ((keys, expires), (more, expire)) in self.databases.iter_mut().zip(*other.databases) {
             *keys += more;
             *expires += expire;

@@ -35,6 +35,7 @@ mod stages;
 mod threads;
 mod tokens;
 mod tools;
+mod tracking;
 mod upgrade;
 mod weights;
 mod zones;

@@ -166,6 +166,12 @@ impl Compiled {
         !self.bound || self.selectors.iter().any(hears)
     }
 
+    /// Whether it may see here that this key has changed, which it may if it may read the key.
+    pub(crate) fn may_see(&self, home: Home<'_>, key: &[u8]) -> bool {
+        let sees = |s: &Judging| s.is_home(home) && s.keys.give(Rights::READ, key);
+        self.selectors.iter().any(sees)
+    }
+
     /// Whether it may subscribe to this channel, or to this pattern of channels.
     pub(crate) fn may_hear(&self, name: &[u8], pattern: bool) -> bool {
         self.selectors.iter().any(|s| s.hears(name, pattern))

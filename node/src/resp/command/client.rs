@@ -2,8 +2,9 @@
 
 use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
-    ADMIN, ALWAYS, ClientCommand, CommandCall, ConnectionCommand, Constant, ErrorText,
-    ParsedCommand, SYNTAX, client, connection, constant, container, help_of, is, on_connection,
+    ADMIN, ALWAYS, CachedReads, ClientCommand, CommandCall, ConnectionCommand, ErrorText,
+    ParsedCommand, SYNTAX, TrackingMode, TrackingOptions, client, connection, container, help_of,
+    is, on_connection,
 };
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute, Unblocking};
 use crate::resp::session::pause::Pause;
@@ -16,22 +17,22 @@ const PAUSE_MS_MAX: i64 = i64::MAX / 1_000_000 / 2;
 /// Most clients that one command may name by their ids.
 const IDS_MAX: usize = 1024;
 
-const NOT_TRACKING: &str = "ERR CLIENT CACHING can be called only when the client is in tracking \
-    mode with OPTIN or OPTOUT mode enabled";
+const NO_LOOP: &str = "ERR NOLOOP is not supported, because a change does not say which connection \
+    made it: leave NOLOOP out, and the client is told of its own changes, too";
 
 pub(super) const ROWS: &[RespDescription] = &[
     command("client", "2.4.0", -2, "connection", "")
         .about("A container for client connection commands")
         .parse(container),
     on_connection("client|caching", "6.0.0", 3, ALWAYS)
-        .about("Is refused, as there is no client tracking here")
-        .parse(|_| Err(NOT_TRACKING.into())),
+        .about("Instruct the server about tracking or not keys in the next request")
+        .parse(caching),
     on_connection("client|getname", "2.6.9", 2, ALWAYS)
         .about("Get the current connection name")
         .parse(|_| client(ClientCommand::GetName)),
     on_connection("client|getredir", "6.0.0", 2, ALWAYS)
         .about("Get tracking notifications redirection client ID if any")
-        .parse(|_| constant(Constant::Integer(-1))),
+        .parse(|_| client(ClientCommand::Redirection)),
     help_of("client|help", "5.0.0", "connection").on(NO_KEYS, Access::Nothing, "connection"),
     on_connection("client|id", "5.0.0", 2, ALWAYS)
         .about("Returns the client ID for the current connection")
@@ -71,7 +72,7 @@ pub(super) const ROWS: &[RespDescription] = &[
         .about("Set the current connection name")
         .parse(|c| client(ClientCommand::SetName(c.args.bytes(2)))),
     on_connection("client|tracking", "6.0.0", -3, ALWAYS)
-        .about("OFF is accepted and ON is refused, as there is no client tracking here")
+        .about("Enable or disable server assisted client side caching support")
         .parse(tracking),
     on_connection("client|trackinginfo", "6.2.0", 2, ALWAYS)
         .about(
@@ -133,15 +134,64 @@ fn keyspace(c: CommandCall<'_>) -> ParsedCommand {
     }
 }
 
+fn caching(c: CommandCall<'_>) -> ParsedCommand {
+    client(ClientCommand::Caching(match c.args.get(2) {
+        word if is(word, "yes") => Some(true),
+        word if is(word, "no") => Some(false),
+        _ => None,
+    }))
+}
+
 fn tracking(c: CommandCall<'_>) -> ParsedCommand {
-    if switch(c)? {
-        return Err(
-            "ERR client tracking is not available: this server does not say which keys change; \
-             turn client-side caching off"
-                .into(),
-        );
+    let args = c.args;
+    let (mut redirect, mut prefixes) = (None, Vec::new());
+    let (mut broadcast, mut opt_in, mut opt_out, mut no_loop) = (false, false, false, false);
+    let mut at = 3;
+    while at < args.len() {
+        let more = at + 1 < args.len();
+        match args.get(at) {
+            word if is(word, "redirect") && more => {
+                at += 1;
+                if redirect.is_some() {
+                    let why = "ERR A client can only redirect to a single other client";
+                    return Err(why.into());
+                }
+                // No client has the number 0.
+                redirect = Some(u64::try_from(c.number(at)?).unwrap_or(0));
+            }
+            word if is(word, "prefix") && more => {
+                at += 1;
+                prefixes.push(text(args.get(at)));
+            }
+            word if is(word, "bcast") => broadcast = true,
+            word if is(word, "optin") => opt_in = true,
+            word if is(word, "optout") => opt_out = true,
+            word if is(word, "noloop") => no_loop = true,
+            _ => return Err(SYNTAX.into()),
+        }
+        at += 1;
     }
-    connection(ConnectionCommand::Accept)
+    if !switch(c)? {
+        return client(ClientCommand::EndTracking);
+    }
+    if no_loop {
+        return Err(NO_LOOP.into());
+    }
+    let mode = match (broadcast, opt_in, opt_out) {
+        (false, ..) if !prefixes.is_empty() => {
+            return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
+        }
+        (true, false, false) => TrackingMode::Broadcast(prefixes),
+        (true, ..) => return Err("ERR OPTIN and OPTOUT are not compatible with BCAST".into()),
+        (_, true, true) => {
+            return Err("ERR You can't specify both OPTIN mode and OPTOUT mode".into());
+        }
+        (_, true, _) => TrackingMode::Reads(CachedReads::OptIn),
+        (_, _, true) => TrackingMode::Reads(CachedReads::OptOut),
+        _ => TrackingMode::Reads(CachedReads::All),
+    };
+    let options = TrackingOptions { redirect, mode };
+    client(ClientCommand::Track(Box::new(options)))
 }
 
 fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {

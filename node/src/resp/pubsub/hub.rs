@@ -7,6 +7,7 @@ use super::{Board, ChannelKind, ChannelNames, Push, encode, following};
 use crate::log_limit::{A_MINUTE, LogLimit, Losses};
 use crate::resp::RespContext;
 use crate::resp::encode::Protocol;
+use crate::resp::front_end::Resp;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::scripts::{COMPILE_AT_ONCE, ScriptDigest, ScriptSearch};
 use crate::resp::session::{Connection, Took};
@@ -425,10 +426,13 @@ impl Hub {
         }
     }
 
-    /// The subscriber for which most waits.
-    fn slowest(&self) -> Option<Rc<Connection>> {
+    /// The client for which most waits, of the subscribers and `others`.
+    fn slowest<'a>(
+        &'a self,
+        others: impl Iterator<Item = &'a Rc<Connection>>,
+    ) -> Option<Rc<Connection>> {
         let waits = |c: &Rc<Connection>| c.pushes_bytes();
-        let all = self.clients.values().map(|c| (waits(c), c));
+        let all = self.clients.values().chain(others).map(|c| (waits(c), c));
         let (bytes, connection) = all.max_by_key(|(bytes, _)| *bytes)?;
         (bytes > 0).then(|| connection.clone())
     }
@@ -777,20 +781,26 @@ impl RespContext {
         for connection in ended {
             hub.expel(&connection, OVER_LIMIT);
         }
-        while hub.held.get() > hub.held_max
-            && let Some(slowest) = hub.slowest()
-        {
-            hub.expel(
-                &slowest,
-                "and all subscribers together may let no more wait",
-            );
-        }
+        self.bound_messages();
         if !self.shard().published().has_much() {
             for connection in self.front.hub.crowd.drain(..) {
                 connection.goes_on();
             }
         }
         more || !left || untold
+    }
+
+    /// Disconnects the slowest clients while too much waits for all of them.
+    pub(in crate::resp) fn bound_messages(&mut self) {
+        let Resp { hub, tracking, .. } = &mut self.front;
+        while hub.held.get() > hub.held_max
+            && let Some(slowest) = hub.slowest(tracking.connections())
+        {
+            hub.expel(
+                &slowest,
+                "and all subscribers together may let no more wait",
+            );
+        }
     }
 
     /// Handles timers of subscribers.

@@ -468,6 +468,7 @@ impl ServedClient {
         let unwritten = self.spill.unwritten(&self.output);
         self.spill.end(&self.budget);
         if context.front.connections.remove(&self.id).is_some() {
+            context.front.common.set_home(self.id, None);
             self.connection.abandon(context, unwritten);
         }
     }

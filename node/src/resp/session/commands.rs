@@ -6,6 +6,7 @@ mod keys;
 pub(super) mod scripts;
 mod server;
 pub(super) mod subscriptions;
+mod tracking;
 pub(super) mod transactions;
 pub(super) mod users;
 

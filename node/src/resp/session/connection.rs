@@ -1,12 +1,14 @@
 //! A connection, as its socket, the outcomes of the shard, and other threads and members see it.
 
 use super::client::{SessionClient, Unblocking};
+use super::client_tracking::{invalidation, lost_target};
 use super::pending::{Arrived, SessionEffect, Stepped};
 use super::replies::{Replies, TakenArrival};
 use super::subscriptions::ClientSubscriptions;
 use super::{PasswordJudging, Session};
 use crate::data::front_end::Waiter;
 use crate::resp::RespContext;
+use crate::resp::acl::compiled::Home;
 use crate::resp::acl::users::Users;
 use crate::resp::budget::{ClientBudget, FREE_ANSWER_BYTES, FREE_INPUT_BYTES, STALLED_MAX};
 use crate::resp::common::ToldThreads;
@@ -16,6 +18,7 @@ use crate::resp::pubsub::Push;
 use crate::resp::ready::ReadyClients;
 use crate::resp::settings::OutputLimit;
 use crate::resp::timing::CommandLatency;
+use bytes::Bytes;
 use doyen_engine::CountedReceivers;
 use doyen_engine::op::Outcome;
 use doyen_gossip::Time;
@@ -343,6 +346,74 @@ impl Connection {
         }
         let push = encoded(session.replies.protocol);
         let bytes = session.replies.queue_push(push);
+        self.limit_pushes(limit, bytes)
+    }
+
+    /// Whether it tracks keys, and which connection gets its invalidations, if not itself.
+    pub(in crate::resp) fn tracks(&self) -> Option<Option<u64>> {
+        let session = self.session.borrow();
+        Some(session.subscriptions.tracking()?.redirect())
+    }
+
+    /// The number of its next reply, if replies before it may bring values that were read already.
+    pub(in crate::resp) fn awaited(&self) -> Option<u64> {
+        self.session.borrow().replies.awaited()
+    }
+
+    /// Whether all its replies below this number have left.
+    pub(in crate::resp) fn have_left(&self, below: u64) -> bool {
+        self.session.borrow().replies.have_left(below)
+    }
+
+    /// Its client forgets these keys, or everything (`None`). `redirected`: another connection
+    /// tracks them.
+    pub(in crate::resp) fn invalidate(
+        &self,
+        (limit, held): (OutputLimit, &Rc<Cell<usize>>),
+        redirected: bool,
+        keys: Option<&[Bytes]>,
+    ) -> Took {
+        let mut session = self.session.borrow_mut();
+        let protocol = session.replies.protocol;
+        let hears =
+            protocol == Protocol::Resp3 || redirected && session.subscriptions.is_subscriber();
+        if session.closing || self.expelled.get() || !hears {
+            return Took::Well;
+        }
+        let push = |keys| Push::new(invalidation(protocol, keys), held);
+        session.subscriptions.state();
+        let bytes = if redirected {
+            session.replies.queue_push(push(keys))
+        } else {
+            session
+                .replies
+                .queue_invalidation(push(keys), || push(None))
+        };
+        self.limit_pushes(limit, bytes)
+    }
+
+    /// The connection that gets its invalidations is gone.
+    pub(in crate::resp) fn lost_target(
+        &self,
+        (limit, held): (OutputLimit, &Rc<Cell<usize>>),
+    ) -> Took {
+        let mut session = self.session.borrow_mut();
+        let Some(tracking) = session.subscriptions.tracking_mut() else {
+            return Took::Well;
+        };
+        tracking.is_broken = true;
+        let target = tracking.redirection();
+        if session.closing || self.expelled.get() || session.replies.protocol == Protocol::Resp2 {
+            return Took::Well;
+        }
+        let bytes = session
+            .replies
+            .queue_push(Push::new(lost_target(target), held));
+        self.limit_pushes(limit, bytes)
+    }
+
+    /// Messages of `bytes` wait for the client.
+    fn limit_pushes(&self, limit: OutputLimit, bytes: usize) -> Took {
         let too_much = limit.is_reached(bytes);
         if too_much {
             // It gets no more.
@@ -350,6 +421,12 @@ impl Connection {
         }
         self.wake();
         if too_much { Took::TooMuch } else { Took::Well }
+    }
+
+    /// Whether it may see that this key has changed.
+    pub(crate) fn may_see(&self, home: Home<'_>, key: &[u8]) -> bool {
+        let client = &self.session.borrow().client;
+        client.free || client.user.may_see(home, key)
     }
 
     /// Whether it gets messages about keys of this database, as a subscriber to this name.

@@ -14,7 +14,9 @@ pub(crate) const PUSH_OUTPUT: usize = 128 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct Pushes {
     queue: VecDeque<Queued>,
-    /// How much they count.
+    /// Invalidations that are sent once more, in front of the reply with this number.
+    again: VecDeque<(u64, Queued)>,
+    /// How much they all count.
     bytes: usize,
     /// How many pushes were ever queued.
     queued: u64,
@@ -27,7 +29,32 @@ impl Pushes {
         self.queued += 1;
     }
 
+    /// Queues a push that leaves when all replies below `behind` have left, and that no reply
+    /// waits for.
+    pub(crate) fn queue_again(&mut self, push: Rc<Push>, behind: u64) {
+        self.bytes += push.bytes();
+        self.again.push_back((behind, Queued::new(push)));
+    }
+
+    /// How many pushes are sent once more.
+    pub(crate) fn again(&self) -> usize {
+        self.again.len()
+    }
+
+    /// Nothing is sent once more.
+    pub(crate) fn forget_again(&mut self) {
+        for (_, push) in self.again.drain(..) {
+            self.bytes = self.bytes.saturating_sub(push.bytes());
+        }
+    }
+
+    /// Whether no push waits.
     pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.again.is_empty()
+    }
+
+    /// Whether no push waits that a reply waits for.
+    pub(crate) fn is_in_order(&self) -> bool {
         self.queue.is_empty()
     }
 
@@ -61,9 +88,23 @@ impl Pushes {
         }
     }
 
+    /// Moves pushes that are sent once more to the output while it is shorter than `bytes`, if all
+    /// replies below `left` have left.
+    pub(crate) fn move_again_to(&mut self, out: &mut ClientOutput, bytes: usize, left: u64) {
+        while out.len() < bytes
+            && let Some((_, push)) = self.again.pop_front_if(|(behind, _)| *behind <= left)
+        {
+            self.bytes = self.bytes.saturating_sub(push.bytes());
+            push.append_to(out);
+        }
+        if self.again.is_empty() {
+            self.again.shrink_to(SLOTS_KEPT_MAX);
+        }
+    }
+
     /// Drops all that wait. Returns how much they counted.
     pub(crate) fn clear(&mut self) -> usize {
-        self.queue = VecDeque::new();
+        (self.queue, self.again) = (VecDeque::new(), VecDeque::new());
         std::mem::take(&mut self.bytes)
     }
 }
@@ -90,5 +131,23 @@ mod tests {
         pushes.move_to(&mut out, usize::MAX, 25);
         assert_eq!(pushes.moved(), 25);
         assert_eq!(pushes.bytes, 7 * push(1 << 20).bytes());
+    }
+
+    #[test]
+    fn what_is_sent_once_more_follows_the_replies_that_it_waits_for() {
+        let mut pushes = Pushes::default();
+        for behind in [3, 5, 5] {
+            pushes.queue_again(push(10), behind);
+        }
+        let mut out = ClientOutput::default();
+        for (left, length) in [(2, 0), (4, 10), (4, 10), (5, 30)] {
+            assert!(!pushes.is_empty() && pushes.is_in_order());
+            pushes.move_again_to(&mut out, usize::MAX, left);
+            assert_eq!(out.len(), length, "{left}");
+        }
+        assert_eq!((pushes.is_empty(), pushes.bytes), (true, 0));
+        pushes.queue_again(push(10), 9);
+        pushes.forget_again();
+        assert_eq!((pushes.is_empty(), pushes.bytes), (true, 0));
     }
 }

@@ -38,6 +38,9 @@ use std::rc::Rc;
 
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
+/// Most invalidations of one connection that are sent once more. Instead of further ones, the
+/// client is told to forget everything.
+pub(crate) const AGAIN_MAX: usize = 1_024;
 
 /// The replies of one connection.
 #[derive(Debug)]
@@ -738,6 +741,7 @@ impl Replies {
         }
         if let Some(pushes) = self.pushes.as_mut().filter(|_| !self.within_reply) {
             pushes.move_to(&mut self.out, PUSH_OUTPUT, u64::MAX);
+            pushes.move_again_to(&mut self.out, PUSH_OUTPUT, self.first);
         }
         if self.slots.is_empty() && self.slots.capacity() > SLOTS_KEPT_MAX {
             self.slots = VecDeque::new();
@@ -753,14 +757,50 @@ impl Replies {
         };
         if !self.within_reply {
             pushes.move_to(&mut self.out, OUTPUT_BYTES_SOFT, reply);
+            pushes.move_again_to(&mut self.out, OUTPUT_BYTES_SOFT, self.first);
         }
-        pushes.is_empty() || pushes.moved() >= reply
+        pushes.is_in_order() || pushes.moved() >= reply
     }
 
     /// Queues a message. Returns how much all that wait count.
     pub(crate) fn queue_push(&mut self, push: Rc<Push>) -> usize {
         let pushes = self.pushes.get_or_insert_default();
         pushes.queue(push);
+        pushes.bytes()
+    }
+
+    /// The number of the next reply, if replies to earlier commands are to leave before it that may
+    /// have been read already.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        // A client that waits in line reads nothing, and may wait for long.
+        let next = self.next() - u64::from(self.waits_in_line().is_some());
+        (next > self.first).then_some(next)
+    }
+
+    /// Whether all replies below this number have left.
+    pub(crate) const fn have_left(&self, below: u64) -> bool {
+        self.first >= below
+    }
+
+    /// Queues an invalidation. A command that was taken before may have read the former value, so
+    /// the invalidation is sent once more behind the replies of all of them. Returns how much all
+    /// that wait count. `all`: the invalidation of everything, which replaces many others.
+    pub(crate) fn queue_invalidation(
+        &mut self,
+        push: Rc<Push>,
+        all: impl FnOnce() -> Rc<Push>,
+    ) -> usize {
+        let behind = self.awaited();
+        let pushes = self.pushes.get_or_insert_default();
+        pushes.queue(push.clone());
+        if let Some(behind) = behind {
+            if pushes.again() < AGAIN_MAX {
+                pushes.queue_again(push, behind);
+            } else {
+                pushes.forget_again();
+                pushes.queue_again(all(), behind);
+            }
+        }
         pushes.bytes()
     }
 

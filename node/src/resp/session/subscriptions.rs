@@ -1,6 +1,7 @@
 //! What a client subscribes to, and what its present command waits for. Few connections have
 //! either.
 
+use super::client_tracking::ClientTracking;
 use super::connection::Connection;
 use super::held::{HeldCause, HeldCommand};
 use super::replies::Replies;
@@ -26,6 +27,8 @@ pub(crate) struct Subscribing {
     pub(crate) names: [BTreeSet<Bytes>; 3],
     /// It sees the commands of all clients.
     pub(crate) monitors: bool,
+    /// It keeps values, and is told which keys change.
+    pub(crate) tracking: Option<Box<ClientTracking>>,
     /// What its present command waits for.
     pub(crate) held: HeldCommand,
 }
@@ -67,6 +70,24 @@ impl ClientSubscriptions {
     /// Whether the client sees the commands of all clients.
     pub(crate) fn is_monitor(&self) -> bool {
         self.0.as_ref().is_some_and(|s| s.monitors)
+    }
+
+    /// How the client tracks keys, if it does.
+    pub(crate) fn tracking(&self) -> Option<&ClientTracking> {
+        self.0.as_ref()?.tracking.as_deref()
+    }
+
+    /// The same, to change it.
+    pub(crate) fn tracking_mut(&mut self) -> Option<&mut ClientTracking> {
+        self.0.as_mut()?.tracking.as_deref_mut()
+    }
+
+    /// The client tracks no keys any more.
+    pub(crate) fn end_tracking(&mut self, context: &mut RespContext, connection: u64) {
+        let tracking = self.0.as_mut().and_then(|state| state.tracking.take());
+        if tracking.is_some() {
+            context.front.tracking.end(connection);
+        }
     }
 
     /// How many subscriptions there are of each kind.
@@ -194,8 +215,9 @@ impl ClientSubscriptions {
         .into())
     }
 
-    /// All subscriptions of the connection with this number end.
+    /// All subscriptions of the connection with this number end, and what it tracks.
     pub(crate) fn leave(&mut self, context: &mut RespContext, connection: u64) {
+        self.end_tracking(context, connection);
         let Some(state) = &mut self.0 else {
             return;
         };
@@ -213,9 +235,10 @@ impl ClientSubscriptions {
     /// Frees the state of a client that does not need it any more.
     pub(crate) fn forget_idle(&mut self, replies: &mut Replies) {
         let idle = replies.has_no_pushes();
-        let forgotten = self
-            .0
-            .take_if(|s| idle && !s.is_subscriber() && !s.monitors && s.held.is_empty());
+        let is_idle = |s: &Subscribing| {
+            !s.is_subscriber() && !s.monitors && s.tracking.is_none() && s.held.is_empty()
+        };
+        let forgotten = self.0.take_if(|s| idle && is_idle(s));
         if forgotten.is_some() {
             replies.forget_pushes();
         }

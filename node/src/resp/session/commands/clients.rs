@@ -4,6 +4,7 @@ use crate::resp::command::{ClientCommand, table};
 use crate::resp::common::Question;
 use crate::resp::encode::Protocol;
 use crate::resp::session::client::{Chosen, ClientKind, Mute, Unblocking, Unusable};
+use crate::resp::session::client_tracking::ClientTracking;
 use crate::resp::session::pending::threads::ThreadsReply;
 use crate::resp::session::{Connection, Session};
 use crate::resp::{RespContext, databases};
@@ -11,10 +12,13 @@ use doyen_gossip::Time;
 use std::fmt::Write;
 use std::rc::Rc;
 
+const TRACKS: &str = "ERR this client tracks keys of its keyspace: send CLIENT TRACKING OFF before \
+    it uses another keyspace";
+
 impl Session {
     pub(crate) fn about_client(
         &mut self,
-        connection: &Connection,
+        connection: &Rc<Connection>,
         context: &mut RespContext,
         asked: ClientCommand,
     ) {
@@ -43,6 +47,10 @@ impl Session {
                     // The keyspace was dropped, or this node has no table yet.
                     None => self.replies.answer(|e| e.nil()),
                 }
+            }
+            // The changes of one keyspace come for each client.
+            C::Use(_) if self.subscriptions.tracking().is_some() => {
+                self.replies.answer(|e| e.error(TRACKS));
             }
             C::Use(name) => match (
                 self.client.choose_keyspace(context, &name),
@@ -95,16 +103,17 @@ impl Session {
                 let woken = u64::from(context.unblock(id, how));
                 self.ask(context, ThreadsReply::unblocked(woken, id, how));
             }
-            C::TrackingInfo => self.replies.answer(|e| {
-                e.map(3);
-                e.bulk(b"flags");
-                e.set(1);
-                e.bulk(b"off");
-                e.bulk(b"redirect");
-                e.integer(-1);
-                e.bulk(b"prefixes");
-                e.array(0);
-            }),
+            C::Track(options) => self.track(connection, context, *options),
+            C::EndTracking => self.end_tracking(context),
+            C::Caching(wanted) => self.give_caching(wanted),
+            C::Redirection => {
+                let redirection = self
+                    .subscriptions
+                    .tracking()
+                    .map_or(-1, ClientTracking::redirection);
+                self.replies.answer(|e| e.integer(redirection));
+            }
+            C::TrackingInfo => self.describe_tracking(),
         }
     }
 
@@ -152,14 +161,18 @@ impl Session {
             _ if self.subscriptions.is_monitor() => "O",
             _ if self.subscriptions.is_subscriber() => "P",
             _ if !self.client.touches => "T",
+            _ if self.subscriptions.tracking().is_some() => "",
             _ => "N",
         };
+        let tracking = self.subscriptions.tracking();
+        let tracks = tracking.map_or_else(String::new, ClientTracking::letters);
+        let redirection = tracking.map_or(-1, ClientTracking::redirection);
         let user = String::from_utf8_lossy(self.client.user.name());
         let mut line = format!(
             "id={id} addr={peer} laddr={local} fd=-1 name={name} age={age} idle={idle} \
-             flags={flags} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={input} qbuf-free=0 \
+             flags={flags}{tracks} db={db} sub={sub} psub={psub} ssub={ssub} multi={multi} watch={watch} qbuf={input} qbuf-free=0 \
              argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl={output} oll={waiting} omem={held} \
-             tot-mem={all} events=r cmd={command} user={user} redir=-1 resp={version}"
+             tot-mem={all} events=r cmd={command} user={user} redir={redirection} resp={version}"
         );
         let (lib_name, lib_version) = self
             .client

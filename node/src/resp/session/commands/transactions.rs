@@ -484,6 +484,9 @@ impl Session {
         if !watching.keys.is_empty() && watching.keyspace != self.client.keyspace {
             return self.replies.answer(|e| e.error(OTHER_KEYSPACE));
         }
+        let reads = queue.steps.iter().filter(|step| may_read(step));
+        let keys = reads.flat_map(OperationStep::keys);
+        self.remember_keys(context, keys.map(|(_, key)| &key[..]));
         let now = context.now();
         for (at, digest) in queue.digests.clone() {
             if let Some(body) = context.front.scripts.get(&digest, now) {
@@ -692,6 +695,14 @@ impl Session {
         let mut asker = self.replies.asker(connection, context);
         let weight = parts.submit_all(&mut asker, versions);
         self.replies.collect(parts, weight, 0);
+    }
+}
+
+/// Whether a client that keeps values may get one from this step. A script may read its keys.
+fn may_read(step: &OperationStep) -> bool {
+    match step {
+        OperationStep::Key { action, .. } => !action.is_write(),
+        OperationStep::Script(_) => true,
     }
 }
 
