@@ -267,7 +267,7 @@ impl<D: FrontEnd> DataContext<D> {
         self.shard.subscriber().subscribe(self.now, filter, None)
     }
 
-    /// A subscription is told about this often that it was told everything.
+    /// A subscription gets a confirmation about this often that it has all changes.
     pub(crate) fn confirm_told(&mut self, id: SubscriptionId, every: Duration) {
         self.shard.subscriber().confirm(self.now, id, every);
     }

@@ -208,14 +208,14 @@ pub enum TrackingMode {
     Broadcast(Vec<Bytes>),
 }
 
-/// Of which reads a client keeps the values.
+/// The reads whose values a client keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachedReads {
-    /// Of all.
+    /// All.
     All,
-    /// Of those after `CLIENT CACHING YES`.
+    /// Those after `CLIENT CACHING YES`.
     OptIn,
-    /// Of all but those after `CLIENT CACHING NO`.
+    /// All but those after `CLIENT CACHING NO`.
     OptOut,
 }
 

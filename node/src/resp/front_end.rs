@@ -173,7 +173,7 @@ pub(crate) struct Resp {
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
     pub(super) notices: KeyNotices,
-    /// The clients that keep values, and are told what changes.
+    /// The clients that keep values, and hear what changes.
     pub(super) tracking: Tracking,
     /// The clients that see the commands of all clients.
     pub(super) monitors: Monitors,

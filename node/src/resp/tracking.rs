@@ -1,4 +1,4 @@
-//! `CLIENT TRACKING`: clients that keep values are told which keys have changed.
+//! `CLIENT TRACKING`: clients that keep values hear which keys have changed.
 //!
 //! ```text
 //!   CLIENT TRACKING ON ──> this thread follows all changes of the keyspace, with confirmations
@@ -9,7 +9,7 @@
 //! in order, with gaps, and with confirmations that everything was told.
 //!
 //! **Why no value stays that is stale.** A read's keys are registered before its operation is
-//! submitted. So a change that is committed after the value was read is told after the key was
+//! submitted. So a change that is committed after the value was read comes after the key was
 //! registered, and finds it, unless an earlier change took it out of the table. In both cases an
 //! invalidation is queued after the read was taken. An invalidation is sent at once, and once more
 //! behind the replies of all commands that were taken before it, if there are any
@@ -235,7 +235,7 @@ impl Tracking {
         self.broadcast.remove(&client);
     }
 
-    /// The client is told once more when its replies below `behind` have left.
+    /// The client hears of it once more when its replies below `behind` have left.
     fn redirect_again(&mut self, client: u64, behind: u64, keys: Option<&[Bytes]>) {
         let mut keys = keys.map(<[Bytes]>::to_vec);
         if self.again.len() >= AGAIN_MAX {
@@ -278,7 +278,7 @@ impl Tracking {
 }
 
 impl RespContext {
-    /// Whether all changes of a keyspace are told to this thread. If not, the connection is woken
+    /// Whether all changes of a keyspace come to this thread. If not, the connection is woken
     /// when they are, or at `until`.
     pub(super) fn follows(
         &mut self,
@@ -518,7 +518,7 @@ impl RespContext {
         left == 0
     }
 
-    /// Finds the clients in broadcast mode that are told of a change. Returns how much work that
+    /// Finds the clients in broadcast mode that hear of a change. Returns how much work that
     /// was, besides that of the change itself.
     fn broadcast(
         &self,

@@ -1,4 +1,4 @@
-//! Clients that keep values (`CLIENT TRACKING`), over several nodes: they are told of changes that
+//! Clients that keep values (`CLIENT TRACKING`), over several nodes: they hear of changes that
 //! other nodes make, and keep no stale value when the primary of a key dies.
 
 use doyen_tests::cluster::Cluster;
@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Keys, which are in several partitions.
 const KEYS: usize = 24;
 
-/// A client that keeps what it has read until it is told to forget it.
+/// A client that keeps what it has read until it has to forget it.
 struct Caching {
     client: Client,
     values: BTreeMap<String, Reply>,

@@ -18,7 +18,7 @@ const PAUSE_MS_MAX: i64 = i64::MAX / 1_000_000 / 2;
 const IDS_MAX: usize = 1024;
 
 const NO_LOOP: &str = "ERR NOLOOP is not supported, because a change does not say which connection \
-    made it: leave NOLOOP out, and the client is told of its own changes, too";
+    made it: leave NOLOOP out, and the client hears of its own changes, too";
 
 pub(super) const ROWS: &[RespDescription] = &[
     command("client", "2.4.0", -2, "connection", "")

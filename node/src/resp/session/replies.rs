@@ -39,7 +39,7 @@ use std::rc::Rc;
 /// Most replies that one connection may wait for.
 const PENDING_MAX: usize = 8192;
 /// Most invalidations of one connection that are sent once more. Instead of further ones, the
-/// client is told to forget everything.
+/// client has to forget everything.
 pub(crate) const AGAIN_MAX: usize = 1_024;
 
 /// The replies of one connection.

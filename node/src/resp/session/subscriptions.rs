@@ -27,7 +27,7 @@ pub(crate) struct Subscribing {
     pub(crate) names: [BTreeSet<Bytes>; 3],
     /// It sees the commands of all clients.
     pub(crate) monitors: bool,
-    /// It keeps values, and is told which keys change.
+    /// It keeps values, and hears which keys change.
     pub(crate) tracking: Option<Box<ClientTracking>>,
     /// What its present command waits for.
     pub(crate) held: HeldCommand,

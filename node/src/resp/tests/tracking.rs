@@ -103,7 +103,7 @@ impl TrackingClient {
         assert_eq!(self.ask("PING").await, "+PONG");
     }
 
-    /// It is told to forget this key, or everything.
+    /// It has to forget this key, or everything.
     async fn forgets(&mut self, key: &str) {
         let heard = self.next().await;
         if heard != FORGET_ALL {
@@ -293,7 +293,7 @@ async fn invalidations_go_to_another_connection_of_any_thread_and_protocol() {
     client.ask("GET h").await;
     writer.ok("SET h 2").await;
     target.forgets("h").await;
-    // If it is gone, the client is told so.
+    // If it is gone, the client hears so.
     client.ask("GET i").await;
     let gone = target.id;
     drop(target);
@@ -331,7 +331,7 @@ async fn clients_forget_everything_if_all_keys_are_deleted() {
         writer.ok(command).await;
         client.forgets_all().await;
         broadcast.forgets_all().await;
-        // It is told once, because it has read nothing since.
+        // It hears so once, because it has read nothing since.
         client.send("PING").await;
         assert_eq!(client.next().await, "+PONG");
     }
@@ -372,7 +372,7 @@ impl Cached {
 }
 
 /// A value that was read before a change may arrive after the client was told of the change. Then
-/// the client is told again, so it keeps the newest value, or none.
+/// the client hears of it again, so it keeps the newest value, or none.
 #[tokio::test]
 async fn no_client_keeps_a_stale_value_however_reads_and_writes_meet() {
     const KEYS: [&str; 3] = ["x", "y", "z"];

@@ -16,7 +16,7 @@ const NOT_TOLD: &str = "TRYAGAIN this node is not told of the changes of all key
     the client could keep values that are stale: send CLIENT TRACKING ON again";
 
 impl Session {
-    /// `CLIENT TRACKING ON`. It is answered once this thread is told of all changes.
+    /// `CLIENT TRACKING ON`. It is answered once this thread hears of all changes.
     pub(super) fn track(
         &mut self,
         connection: &Rc<Connection>,
@@ -96,7 +96,7 @@ impl Session {
         });
     }
 
-    /// The present command may read these keys: if the client keeps their values, it is told when
+    /// The present command may read these keys: if the client keeps their values, it hears when
     /// they change. This comes before the operation, so that no change is missed.
     pub(in crate::resp::session) fn remember_keys<'k>(
         &self,
