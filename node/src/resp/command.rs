@@ -181,13 +181,22 @@ pub enum ClientCommand {
     Unpause,
     /// The client with this number waits in line no more.
     Unblock(u64, Unblocking),
-    Track(Box<TrackingOptions>),
-    EndTracking,
+    Tracking(TrackingCommand),
+}
+
+/// Commands about the keys that a client tracks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TrackingCommand {
+    /// Track keys.
+    On(Box<TrackingOptions>),
+    /// Track none.
+    Off,
     /// Whether the keys of the next command are tracked; `None`: neither `YES` nor `NO`.
     Caching(Option<bool>),
-    /// The connection to which invalidations are redirected.
+    /// Show the connection to which invalidations are redirected.
     Redirection,
-    TrackingInfo,
+    /// Show how the client tracks keys.
+    Info,
 }
 
 /// How a client tracks keys.

@@ -21,7 +21,6 @@ use super::session::pause::ClientPause;
 use super::session::{Connection, ReplyWaiter};
 use super::slowlog::SlowLog;
 use super::timing::CommandTiming;
-use super::tracking::Tracking;
 
 #[cfg(feature = "console")]
 use crate::client_list::ClientList;
@@ -138,7 +137,6 @@ impl Opener for RespOpener {
             paused: ClientPause::default(),
             hub: Hub::new(place.limits.memory_bytes_max),
             notices: KeyNotices::new(),
-            tracking: Tracking::default(),
             monitors: Monitors::default(),
             draining: false,
             budget: Rc::new(budget),
@@ -173,8 +171,6 @@ pub(crate) struct Resp {
     pub(super) hub: Hub,
     /// What this thread follows for messages about keys.
     pub(super) notices: KeyNotices,
-    /// The clients that keep values, and hear what changes.
-    pub(super) tracking: Tracking,
     /// The clients that see the commands of all clients.
     pub(super) monitors: Monitors,
     /// No more clients are accepted, and those that are connected leave once they are answered.
@@ -305,12 +301,7 @@ impl FrontEnd for Resp {
             // At once.
             return Some(Time::ZERO);
         }
-        let due = [
-            self.paused.due(),
-            self.hub.due(),
-            self.notices.due(),
-            self.tracking.due(),
-        ];
+        let due = [self.paused.due(), self.hub.due(), self.notices.due()];
         due.into_iter().flatten().min()
     }
 
@@ -318,7 +309,7 @@ impl FrontEnd for Resp {
         let (input, answers) = self.budget.held();
         HeldBytes {
             bounded: input + answers,
-            other: self.budget.spilled() + self.hub.bytes() + self.tracking.bytes(),
+            other: self.budget.spilled() + self.hub.bytes(),
         }
     }
 

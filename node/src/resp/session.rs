@@ -278,7 +278,7 @@ impl Session {
         let took = context.front.timing.stopwatch.end(number);
         let kept = self.errands.waits() || self.subscriptions.is_held();
         if !kept && self.queue().is_none() {
-            self.end_caching();
+            self.subscriptions.end_caching(self.replies.command);
         }
         if ran && !kept {
             context.front.counts.ran(self.replies.command, Some(took));
@@ -330,7 +330,8 @@ impl Session {
             Ok(request) => {
                 if spec.has_flag("readonly") {
                     let keys = spec.key_indexes(&args).map(|at| args.get(at));
-                    self.remember_keys(context, keys);
+                    let subscriptions = &self.subscriptions;
+                    subscriptions.remember_keys(context, self.client.id, keys);
                 }
                 self.run(connection, context, args, request);
             }

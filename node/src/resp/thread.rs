@@ -73,7 +73,7 @@ impl RespContext {
             memory_bytes: stats.memory_bytes,
             memory_peak_bytes: self.front.sampling.memory_peak_bytes(stats.memory_bytes),
             parked: stats.parked + self.front.steps.waiting().get(),
-            tracking: self.front.tracking.counts(),
+            tracking: self.front.hub.tracking.counts(),
             databases,
             scripts,
             script_bytes,

@@ -287,7 +287,7 @@ impl RespContext {
         until: Time,
     ) -> bool {
         let now = self.now();
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         let followed = tracking
             .following
             .entry(keyspace)
@@ -324,7 +324,7 @@ impl RespContext {
             prefixes,
             has_nothing: false,
         };
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         if tracker.prefixes.is_some() {
             tracking.broadcast.insert(client.0);
         }
@@ -335,7 +335,7 @@ impl RespContext {
     pub(super) fn remember(&mut self, client: u64, key: &[u8]) {
         let threads = usize::from(self.threads()).max(1);
         let bytes_max = self.limits().memory_bytes_max / TABLE_PART;
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         if let Some(tracker) = tracking.clients.get_mut(&client) {
             tracker.has_nothing = false;
         }
@@ -347,10 +347,10 @@ impl RespContext {
     /// Follows the keyspaces of clients that track, and looks whether their changes come.
     pub(super) fn look_at_tracking(&mut self) {
         let (now, life) = (self.now(), self.incarnation());
-        if now < self.front.tracking.look_at && self.front.tracking.life == life {
+        if now < self.front.hub.tracking.look_at && self.front.hub.tracking.life == life {
             return;
         }
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         tracking.look_at = now + LOOK;
         let mut forget = std::mem::replace(&mut tracking.life, life) != life;
         if forget {
@@ -367,19 +367,19 @@ impl RespContext {
             tracking.clear();
         }
         for keyspace in ended {
-            let gone = self.front.tracking.following.remove(&keyspace);
+            let gone = self.front.hub.tracking.following.remove(&keyspace);
             if let Some(id) = gone.and_then(|followed| followed.id) {
                 self.unsubscribe(id);
             }
         }
-        let keyspaces: Vec<_> = self.front.tracking.following.keys().copied().collect();
+        let keyspaces: Vec<_> = self.front.hub.tracking.following.keys().copied().collect();
         for keyspace in keyspaces {
             forget |= self.follow_tracked(keyspace);
         }
         if forget {
             self.forget_tracked();
         }
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         let ready = tracking
             .following
             .values()
@@ -401,6 +401,7 @@ impl RespContext {
         let partitions: BTreeSet<PartitionId> = partitions.map(|p| p.id).collect();
         let id = self
             .front
+            .hub
             .tracking
             .following
             .get(&keyspace)
@@ -419,7 +420,7 @@ impl RespContext {
             self.confirm_told(id, CONFIRM);
             Some(id)
         });
-        let Some(followed) = self.front.tracking.following.get_mut(&keyspace) else {
+        let Some(followed) = self.front.hub.tracking.following.get_mut(&keyspace) else {
             return false;
         };
         followed.id = id;
@@ -433,19 +434,19 @@ impl RespContext {
 
     /// Tells clients what has changed. True if there are more changes.
     pub(super) fn tell_trackers(&mut self) -> bool {
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         tracking.free();
         for again in std::mem::take(&mut tracking.again) {
             self.tell_again(again);
         }
-        let evicted = std::mem::take(&mut self.front.tracking.evicted);
+        let evicted = std::mem::take(&mut self.front.hub.tracking.evicted);
         for (key, holders) in evicted {
             self.invalidate_at(&key, &holders);
         }
-        if self.front.tracking.life != self.incarnation() {
+        if self.front.hub.tracking.life != self.incarnation() {
             return false;
         }
-        let ids = self.front.tracking.following.iter();
+        let ids = self.front.hub.tracking.following.iter();
         let ids: Vec<_> = ids
             .filter_map(|(keyspace, f)| Some((*keyspace, f.id?)))
             .collect();
@@ -459,7 +460,7 @@ impl RespContext {
 
     /// Sends an invalidation once more, if it is time.
     fn tell_again(&mut self, again: RedirectedAgain) {
-        let tracking = &mut self.front.tracking;
+        let tracking = &mut self.front.hub.tracking;
         let Some(tracker) = tracking.clients.get(&again.client) else {
             return;
         };
@@ -479,7 +480,7 @@ impl RespContext {
             };
             left -= 1;
             let now = self.now();
-            let Some(followed) = self.front.tracking.following.get_mut(&keyspace) else {
+            let Some(followed) = self.front.hub.tracking.following.get_mut(&keyspace) else {
                 break;
             };
             match told {
@@ -488,7 +489,7 @@ impl RespContext {
                     followed.ready = true;
                     followed.heard.values_mut().for_each(|at| *at = now);
                     forget = true;
-                    self.front.tracking.look_at = Time::ZERO;
+                    self.front.hub.tracking.look_at = Time::ZERO;
                 }
                 Told::Confirmed { at, partitions } => {
                     let heard = &mut followed.heard;
@@ -503,7 +504,7 @@ impl RespContext {
                 Told::Change(change) => {
                     let work = self.broadcast(keyspace, &change, &mut broadcast);
                     left = left.saturating_sub(work);
-                    if let Some((key, holders)) = self.front.tracking.table.take(&change.key) {
+                    if let Some((key, holders)) = self.front.hub.tracking.table.take(&change.key) {
                         self.invalidate_at(&key, &holders);
                     }
                 }
@@ -526,7 +527,7 @@ impl RespContext {
         change: &Change,
         told: &mut BTreeMap<u64, Vec<Bytes>>,
     ) -> usize {
-        let tracking = &self.front.tracking;
+        let tracking = &self.front.hub.tracking;
         if tracking.broadcast.is_empty() {
             return 0;
         }
@@ -563,9 +564,9 @@ impl RespContext {
 
     /// All clients forget everything.
     fn forget_tracked(&mut self) {
-        self.front.tracking.clear();
+        self.front.hub.tracking.clear();
         let mut told = Vec::new();
-        for (client, tracker) in &mut self.front.tracking.clients {
+        for (client, tracker) in &mut self.front.hub.tracking.clients {
             // What a client in broadcast mode has read is not known.
             let reads = tracker.prefixes.is_none();
             if !std::mem::replace(&mut tracker.has_nothing, reads) {
@@ -580,7 +581,7 @@ impl RespContext {
     /// The clients that may have this key forget it, if they still track in that way.
     fn invalidate_at(&mut self, key: &Bytes, holders: &Holders) {
         for holder in holders {
-            let tracker = self.front.tracking.clients.get(holder);
+            let tracker = self.front.hub.tracking.clients.get(holder);
             if tracker.is_some_and(|tracker| tracker.prefixes.is_none()) {
                 self.invalidate(*holder, Some(std::slice::from_ref(key)));
             }
@@ -589,7 +590,7 @@ impl RespContext {
 
     /// A client forgets these keys; `None`: everything.
     fn invalidate(&mut self, client: u64, keys: Option<&[Bytes]>) {
-        let Some(tracker) = self.front.tracking.clients.get(&client) else {
+        let Some(tracker) = self.front.hub.tracking.clients.get(&client) else {
             return;
         };
         let connection = tracker.connection.clone();
@@ -599,7 +600,7 @@ impl RespContext {
             None => return,
         };
         if let Some(behind) = connection.awaited() {
-            self.front.tracking.redirect_again(client, behind, keys);
+            self.front.hub.tracking.redirect_again(client, behind, keys);
         }
         self.redirect(client, target, keys);
     }
@@ -636,7 +637,7 @@ impl RespContext {
 
     /// The connection that gets the invalidations of this client is gone.
     pub(super) fn lost_target(&mut self, client: u64) {
-        let Some(tracker) = self.front.tracking.clients.get(&client) else {
+        let Some(tracker) = self.front.hub.tracking.clients.get(&client) else {
             return;
         };
         let connection = tracker.connection.clone();

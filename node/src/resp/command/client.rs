@@ -3,8 +3,8 @@
 use super::table::{Access, NO_KEYS, RespDescription, command};
 use super::{
     ADMIN, ALWAYS, CachedReads, ClientCommand, CommandCall, ConnectionCommand, ErrorText,
-    ParsedCommand, SYNTAX, TrackingMode, TrackingOptions, client, connection, container, help_of,
-    is, on_connection,
+    ParsedCommand, SYNTAX, TrackingCommand, TrackingMode, TrackingOptions, client, connection,
+    container, help_of, is, on_connection,
 };
 use crate::resp::session::client::{Chosen, ClientKind, Lib, Mute, Unblocking};
 use crate::resp::session::pause::Pause;
@@ -32,7 +32,7 @@ pub(super) const ROWS: &[RespDescription] = &[
         .parse(|_| client(ClientCommand::GetName)),
     on_connection("client|getredir", "6.0.0", 2, ALWAYS)
         .about("Get tracking notifications redirection client ID if any")
-        .parse(|_| client(ClientCommand::Redirection)),
+        .parse(|_| track(TrackingCommand::Redirection)),
     help_of("client|help", "5.0.0", "connection").on(NO_KEYS, Access::Nothing, "connection"),
     on_connection("client|id", "5.0.0", 2, ALWAYS)
         .about("Returns the client ID for the current connection")
@@ -79,7 +79,7 @@ pub(super) const ROWS: &[RespDescription] = &[
             "Return information about server assisted client side caching for the current \
              connection",
         )
-        .parse(|_| client(ClientCommand::TrackingInfo)),
+        .parse(|_| track(TrackingCommand::Info)),
     on_connection("client|unblock", "5.0.0", -3, ADMIN)
         .about("Unblock a client blocked in a blocking command from a different connection")
         .parse(unblock),
@@ -134,8 +134,12 @@ fn keyspace(c: CommandCall<'_>) -> ParsedCommand {
     }
 }
 
+const fn track(command: TrackingCommand) -> ParsedCommand {
+    client(ClientCommand::Tracking(command))
+}
+
 fn caching(c: CommandCall<'_>) -> ParsedCommand {
-    client(ClientCommand::Caching(match c.args.get(2) {
+    track(TrackingCommand::Caching(match c.args.get(2) {
         word if is(word, "yes") => Some(true),
         word if is(word, "no") => Some(false),
         _ => None,
@@ -172,7 +176,7 @@ fn tracking(c: CommandCall<'_>) -> ParsedCommand {
         at += 1;
     }
     if !switch(c)? {
-        return client(ClientCommand::EndTracking);
+        return track(TrackingCommand::Off);
     }
     if no_loop {
         return Err(NO_LOOP.into());
@@ -191,7 +195,7 @@ fn tracking(c: CommandCall<'_>) -> ParsedCommand {
         _ => TrackingMode::Reads(CachedReads::All),
     };
     let options = TrackingOptions { redirect, mode };
-    client(ClientCommand::Track(Box::new(options)))
+    track(TrackingCommand::On(Box::new(options)))
 }
 
 fn kind(word: &[u8]) -> Result<ClientKind, ErrorText> {

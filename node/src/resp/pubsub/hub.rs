@@ -7,11 +7,11 @@ use super::{Board, ChannelKind, ChannelNames, Push, encode, following};
 use crate::log_limit::{A_MINUTE, LogLimit, Losses};
 use crate::resp::RespContext;
 use crate::resp::encode::Protocol;
-use crate::resp::front_end::Resp;
 use crate::resp::notices::{database_of, is_about_keys, may_be_about_keys};
 use crate::resp::scripts::{COMPILE_AT_ONCE, ScriptDigest, ScriptSearch};
 use crate::resp::session::{Connection, Took};
 use crate::resp::settings::OutputLimit;
+use crate::resp::tracking::Tracking;
 use bytes::Bytes;
 use doyen_engine::glob::Matching;
 use doyen_engine::{AskedSubscribers, CountQuestion, CountedReceivers, Publication};
@@ -166,6 +166,8 @@ pub(in crate::resp) struct Hub {
     answering: Option<(CountQuestion, Vec<u64>, Option<CountedUpTo>)>,
     /// Publishers that wait until fewer messages wait.
     crowd: Vec<Rc<Connection>>,
+    /// The clients that keep values, and hear what changes.
+    pub(in crate::resp) tracking: Tracking,
     look_at: Time,
     /// Subscribers that were disconnected because they missed messages, or were too slow.
     pub(in crate::resp) expelled: u64,
@@ -227,6 +229,7 @@ impl Hub {
             life: 0,
             answering: None,
             crowd: Vec::new(),
+            tracking: Tracking::default(),
             look_at: Time::ZERO,
             expelled: 0,
             limited: 0,
@@ -245,9 +248,9 @@ impl Hub {
         &self.held
     }
 
-    /// Memory that messages and subscriptions take.
+    /// Memory that messages, subscriptions and tracked keys take.
     pub(in crate::resp) fn bytes(&self) -> usize {
-        self.held.get() + self.registry.bytes
+        self.held.get() + self.registry.bytes + self.tracking.bytes()
     }
 
     /// Connections with subscriptions.
@@ -342,7 +345,8 @@ impl Hub {
             // At once.
             return Some(Time::ZERO);
         }
-        (!self.unheard.is_empty()).then_some(self.unheard_until)
+        let unheard = (!self.unheard.is_empty()).then_some(self.unheard_until);
+        [unheard, self.tracking.due()].into_iter().flatten().min()
     }
 
     /// Hands a message out. True if all have it; false if the work did not suffice.
@@ -426,13 +430,11 @@ impl Hub {
         }
     }
 
-    /// The client for which most waits, of the subscribers and `others`.
-    fn slowest<'a>(
-        &'a self,
-        others: impl Iterator<Item = &'a Rc<Connection>>,
-    ) -> Option<Rc<Connection>> {
+    /// The client for which most waits.
+    fn slowest(&self) -> Option<Rc<Connection>> {
         let waits = |c: &Rc<Connection>| c.pushes_bytes();
-        let all = self.clients.values().chain(others).map(|c| (waits(c), c));
+        let all = self.clients.values().chain(self.tracking.connections());
+        let all = all.map(|c| (waits(c), c));
         let (bytes, connection) = all.max_by_key(|(bytes, _)| *bytes)?;
         (bytes > 0).then(|| connection.clone())
     }
@@ -792,9 +794,9 @@ impl RespContext {
 
     /// Disconnects the slowest clients while too much waits for all of them.
     pub(in crate::resp) fn bound_messages(&mut self) {
-        let Resp { hub, tracking, .. } = &mut self.front;
+        let hub = &mut self.front.hub;
         while hub.held.get() > hub.held_max
-            && let Some(slowest) = hub.slowest(tracking.connections())
+            && let Some(slowest) = hub.slowest()
         {
             hub.expel(
                 &slowest,

@@ -82,11 +82,34 @@ impl ClientSubscriptions {
         self.0.as_mut()?.tracking.as_deref_mut()
     }
 
+    /// The present command may read these keys: if the client keeps their values, it hears when
+    /// they change. This comes before the operation, so that no change is missed.
+    pub(crate) fn remember_keys<'k>(
+        &self,
+        context: &mut RespContext,
+        connection: u64,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) {
+        if self.tracking().is_some_and(ClientTracking::keeps_reads) {
+            keys.for_each(|key| context.remember(connection, key));
+        }
+    }
+
+    /// This command was executed, which `CLIENT CACHING` may have been for. It is for the first one
+    /// that is not about clients.
+    pub(crate) fn end_caching(&mut self, command: u16) {
+        let Some(tracking) = self.tracking_mut() else {
+            return;
+        };
+        let spec = table::COMMANDS.all().get(usize::from(command));
+        tracking.caching &= spec.is_some_and(|spec| spec.name.starts_with("client"));
+    }
+
     /// The client tracks no keys any more.
     pub(crate) fn end_tracking(&mut self, context: &mut RespContext, connection: u64) {
         let tracking = self.0.as_mut().and_then(|state| state.tracking.take());
         if tracking.is_some() {
-            context.front.tracking.end(connection);
+            context.front.hub.tracking.end(connection);
         }
     }
 

@@ -1,5 +1,6 @@
 //! `CLIENT`: the list of connections, how they are ended, and what a client sets for itself.
 
+use super::tracking::TrackingParts;
 use crate::resp::command::{ClientCommand, table};
 use crate::resp::common::Question;
 use crate::resp::encode::Protocol;
@@ -103,17 +104,16 @@ impl Session {
                 let woken = u64::from(context.unblock(id, how));
                 self.ask(context, ThreadsReply::unblocked(woken, id, how));
             }
-            C::Track(options) => self.track(connection, context, *options),
-            C::EndTracking => self.end_tracking(context),
-            C::Caching(wanted) => self.give_caching(wanted),
-            C::Redirection => {
-                let redirection = self
-                    .subscriptions
-                    .tracking()
-                    .map_or(-1, ClientTracking::redirection);
-                self.replies.answer(|e| e.integer(redirection));
+            C::Tracking(asked) => {
+                let parts = TrackingParts {
+                    connection,
+                    context,
+                    client: &self.client,
+                    replies: &mut self.replies,
+                    subscriptions: &mut self.subscriptions,
+                };
+                parts.run(asked);
             }
-            C::TrackingInfo => self.describe_tracking(),
         }
     }
 

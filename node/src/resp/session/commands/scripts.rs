@@ -76,7 +76,9 @@ impl Session {
                 .answer(|e| e.error(if by_digest { NO_SCRIPT } else { why }));
         }
         // It may read any of them.
-        self.remember_keys(context, (3..3 + keys).map(|at| args.get(at)));
+        let names = (3..3 + keys).map(|at| args.get(at));
+        let subscriptions = &self.subscriptions;
+        subscriptions.remember_keys(context, self.client.id, names);
         let resp3 = self.replies.protocol == Protocol::Resp3;
         let mut call = call_of(self.client.about(), args, keys, (read_only, resp3));
         call.grants = self.client.grants(context, self.queue());

@@ -486,7 +486,8 @@ impl Session {
         }
         let reads = queue.steps.iter().filter(|step| may_read(step));
         let keys = reads.flat_map(OperationStep::keys);
-        self.remember_keys(context, keys.map(|(_, key)| &key[..]));
+        let subscriptions = &self.subscriptions;
+        subscriptions.remember_keys(context, self.client.id, keys.map(|(_, key)| &key[..]));
         let now = context.now();
         for (at, digest) in queue.digests.clone() {
             if let Some(body) = context.front.scripts.get(&digest, now) {
