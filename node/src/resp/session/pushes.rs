@@ -92,7 +92,11 @@ impl Pushes {
     /// replies below `left` have left.
     pub(crate) fn move_again_to(&mut self, out: &mut ClientOutput, bytes: usize, left: u64) {
         while out.len() < bytes
-            && let Some((_, push)) = self.again.pop_front_if(|(behind, _)| *behind <= left)
+            && self
+                .again
+                .front()
+                .is_some_and(|(behind, _)| *behind <= left)
+            && let Some((_, push)) = self.again.pop_front()
         {
             self.bytes = self.bytes.saturating_sub(push.bytes());
             push.append_to(out);
