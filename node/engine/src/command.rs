@@ -57,6 +57,8 @@ mod combine;
 mod conditional;
 mod description;
 mod dump;
+#[doc(hidden)]
+pub mod elements;
 mod error;
 #[doc(hidden)]
 pub mod fenced;
@@ -80,6 +82,8 @@ pub mod pattern;
 mod pops;
 pub(crate) mod procedure;
 pub(crate) mod publication;
+#[doc(hidden)]
+pub mod queue;
 mod ranges;
 mod registry;
 mod reply;

@@ -32,7 +32,8 @@ mod value;
 mod wire;
 
 pub use command::{
-    browse, cached, fenced, glob, grants, idle, operation as op, pattern, sizes, sync,
+    browse, cached, elements, fenced, glob, grants, idle, operation as op, pattern, queue, sizes,
+    sync,
 };
 pub use value::tags;
 

@@ -19,6 +19,7 @@ mod moves;
 mod narrow;
 mod order;
 mod publishing;
+mod queues;
 mod recoveries;
 mod reshaping;
 #[cfg(feature = "scripts")]

@@ -14,7 +14,7 @@
 
 use super::operation::{Action, Operation, Work};
 use super::procedure::{Called, Inputs, Procedure};
-use super::{cached, sync};
+use super::{cached, queue, sync};
 use crate::mutant::{self, broken};
 use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
@@ -44,6 +44,14 @@ static BLOCKING: &[Blocking] = &[
     },
     waits_for(&super::sorted_sets::LENGTH),
     waits_for(&super::lists::LENGTH),
+    Blocking {
+        procedure: &queue::READY,
+        rests: |_| true,
+        blocked: |outcome, grants| {
+            let blocked = queue::blocked(outcome, grants)?;
+            Some(blocked.map_or(LOOKED_AT_MS, |ms| ms.min(LOOKED_AT_MS)))
+        },
+    },
 ];
 
 /// A key that is missing, or holds no more than was granted, is looked at again after this time,

@@ -172,34 +172,35 @@ const NUMBER: u16 = 180;
 
 /// Puts elements, one after the other in a run of bytes, before the first one; only if the key
 /// exists, if the number is 1. → `Int`, how many there are
-static PUSH_LEFT: Procedure = pushing(NUMBER, "list push left")
+pub(super) static PUSH_LEFT: Procedure = pushing(NUMBER, "list push left")
     .told_as("lpush")
     .on_held(|inputs, found, cx| pushed(inputs, found, cx, ListSide::Left));
 
 /// The same behind the last one.
-static PUSH_RIGHT: Procedure = pushing(NUMBER + 1, "list push right")
+pub(super) static PUSH_RIGHT: Procedure = pushing(NUMBER + 1, "list push right")
     .told_as("rpush")
     .on_held(|inputs, found, cx| pushed(inputs, found, cx, ListSide::Right));
 
 /// Takes the first elements out, as many as the number says. → `Many`, or `Nil`: the key is
 /// absent. If the number is negative, it takes one. → `Bulk` or `Nil`
-static POP_LEFT: Procedure = procedure(NUMBER + 2, "list pop left", Kind::List, (1, 0))
+pub(super) static POP_LEFT: Procedure = procedure(NUMBER + 2, "list pop left", Kind::List, (1, 0))
     .costs(takes)
     .told_as("lpop")
     .on_held(|inputs, found, cx| popped(inputs, found, cx, ListSide::Left));
 
 /// The same of the last ones, the last one first.
-static POP_RIGHT: Procedure = procedure(NUMBER + 3, "list pop right", Kind::List, (1, 0))
-    .costs(takes)
-    .told_as("rpop")
-    .on_held(|inputs, found, cx| popped(inputs, found, cx, ListSide::Right));
+pub(super) static POP_RIGHT: Procedure =
+    procedure(NUMBER + 3, "list pop right", Kind::List, (1, 0))
+        .costs(takes)
+        .told_as("rpop")
+        .on_held(|inputs, found, cx| popped(inputs, found, cx, ListSide::Right));
 
 /// How many elements there are. → `Int`
 pub(super) static LENGTH: Procedure = procedure(NUMBER + 4, "list length", Kind::List, (0, 0))
     .on_held(|_, found, cx| (count(ListView::of(found, cx).len()), KeyChange::None));
 
 /// The element at an index, from the end if it is negative. → `Bulk` or `Nil`
-static INDEX: Procedure = procedure(NUMBER + 5, "list index", Kind::List, (1, 0))
+pub(super) static INDEX: Procedure = procedure(NUMBER + 5, "list index", Kind::List, (1, 0))
     .costs(values)
     .on_held(|inputs, found, cx| {
         let list = ListView::of(found, cx);
@@ -209,7 +210,7 @@ static INDEX: Procedure = procedure(NUMBER + 5, "list index", Kind::List, (1, 0)
 
 /// The elements from an index to another one, as `INDEX` counts. → `Bulk`, one after the other, or
 /// `Nil`: there are none
-static RANGE: Procedure = procedure(NUMBER + 6, "list range", Kind::List, (2, 0))
+pub(super) static RANGE: Procedure = procedure(NUMBER + 6, "list range", Kind::List, (2, 0))
     .costs(values)
     .on_held(|inputs, found, cx| {
         let list = ListView::of(found, cx);
@@ -229,7 +230,7 @@ static RANGE: Procedure = procedure(NUMBER + 6, "list range", Kind::List, (2, 0)
 
 /// Gives the element at an index another value. → `Ok`, `Nil`: the key is absent, or `Int` 0: there
 /// is no such element
-static SET: Procedure = procedure(NUMBER + 7, "list set", Kind::List, (1, 1))
+pub(super) static SET: Procedure = procedure(NUMBER + 7, "list set", Kind::List, (1, 1))
     .costs(stored)
     .told_as("lset")
     .on_held(|inputs, found, cx| {
@@ -268,7 +269,7 @@ static INSERT: Procedure = procedure(NUMBER + 8, "list insert", Kind::List, (1, 
 
 /// Removes elements with a value, the first ones up to a number; the last ones, if it is negative;
 /// all, if it is 0. → `Int`, how many
-static REMOVE: Procedure = procedure(NUMBER + 9, "list remove", Kind::List, (1, 1))
+pub(super) static REMOVE: Procedure = procedure(NUMBER + 9, "list remove", Kind::List, (1, 1))
     .costs(stored)
     .told_as("lrem")
     .on_held(|inputs, found, cx| {
@@ -295,7 +296,7 @@ static REMOVE: Procedure = procedure(NUMBER + 9, "list remove", Kind::List, (1, 
     });
 
 /// Keeps the elements from an index to another one, as `INDEX` counts. → `Ok`
-static TRIM: Procedure = procedure(NUMBER + 10, "list trim", Kind::List, (2, 0))
+pub(super) static TRIM: Procedure = procedure(NUMBER + 10, "list trim", Kind::List, (2, 0))
     .costs(|_| WRITES)
     .told_as("ltrim")
     .on_held(|inputs, found, cx| {
@@ -528,7 +529,7 @@ static POP_FIRST_RIGHT: Joint = Joint {
 
 /// Takes the first element out, and puts it before the first one of another list. The run is the
 /// other key. → `Bulk` or `Nil`
-static MOVE_LEFT_LEFT: Joint = Joint {
+pub(super) static MOVE_LEFT_LEFT: Joint = Joint {
     number: NUMBER + 18,
     name: "list move left left",
     event: "lpop",
@@ -545,7 +546,7 @@ static MOVE_LEFT_LEFT: Joint = Joint {
 };
 
 /// The same, behind the last one.
-static MOVE_LEFT_RIGHT: Joint = Joint {
+pub(super) static MOVE_LEFT_RIGHT: Joint = Joint {
     number: NUMBER + 19,
     name: "list move left right",
     event_of_others: Some("rpush"),
@@ -554,7 +555,7 @@ static MOVE_LEFT_RIGHT: Joint = Joint {
 };
 
 /// The last element, before the first one.
-static MOVE_RIGHT_LEFT: Joint = Joint {
+pub(super) static MOVE_RIGHT_LEFT: Joint = Joint {
     number: NUMBER + 20,
     name: "list move right left",
     event: "rpop",
@@ -563,7 +564,7 @@ static MOVE_RIGHT_LEFT: Joint = Joint {
 };
 
 /// The last element, behind the last one.
-static MOVE_RIGHT_RIGHT: Joint = Joint {
+pub(super) static MOVE_RIGHT_RIGHT: Joint = Joint {
     number: NUMBER + 21,
     name: "list move right right",
     event: "rpop",

@@ -5,7 +5,7 @@ use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists, member_move,
-    ranges, sets, several, sorted_joints, sorted_sets, strings, sync, transfer,
+    queue, ranges, sets, several, sorted_joints, sorted_sets, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -40,6 +40,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
     cached::PROCEDURES,
     fenced::PROCEDURES,
     sync::PROCEDURES,
+    queue::PROCEDURES,
 ];
 
 /// The operations on several keys that commands call.

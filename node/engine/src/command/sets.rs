@@ -124,7 +124,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 const NUMBER: u16 = 120;
 
 /// Adds members. → `Int`, how many are new
-static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
+pub(super) static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
     .costs(writes)
     .told_as("sadd")
     .on_fields(|inputs, set, _| {
@@ -144,7 +144,8 @@ pub(super) static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// Whether there is a member. → `Int`
-static HAS: Procedure = procedure(NUMBER + 2, "set has", Kind::Set, (0, 1)).on_fields(has);
+pub(super) static HAS: Procedure =
+    procedure(NUMBER + 2, "set has", Kind::Set, (0, 1)).on_fields(has);
 
 /// Which of several members there are. → `Many` of `Int`
 static HAS_SOME: Procedure =
@@ -158,11 +159,12 @@ static HAS_SOME: Procedure =
 static ALL: Procedure = procedure(NUMBER + 4, "set all", Kind::Set, (1, 0)).costs(values);
 
 /// How many members there are. → `Int`
-static LENGTH: Procedure = procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
+pub(super) static LENGTH: Procedure =
+    procedure(NUMBER + 5, "set length", Kind::Set, (0, 0)).on_fields(length);
 
 /// Takes random members out, drawn from a seed: one (-1) → `Bulk` or `Nil`; or a count of them →
 /// `Bulk`, all in one run of bytes
-static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
+pub(super) static POP: Procedure = procedure(NUMBER + 6, "set pop", Kind::Set, (2, 0))
     .costs(|_| Footprint {
         answers_value: true,
         looks_up: true,

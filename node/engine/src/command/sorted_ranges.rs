@@ -151,7 +151,7 @@ impl<'a> Bound<'a> {
     const EXCLUDED: u8 = 3;
 
     /// As the run of bytes that procedures take.
-    fn put(self) -> Bytes {
+    pub(super) fn put(self) -> Bytes {
         let (kind, at): (u8, &[u8]) = match self {
             Self::Least => (Self::LEAST, &[]),
             Self::Most => (Self::MOST, &[]),

@@ -147,15 +147,15 @@ pub(super) const NUMBER: u16 = 140;
 /// What `ADD` and `INCREASE` do: bits of their number.
 const ONLY_NEW: i64 = 1;
 const ONLY_OLD: i64 = 2;
-const ONLY_GREATER: i64 = 4;
+pub(super) const ONLY_GREATER: i64 = 4;
 const ONLY_LESS: i64 = 8;
 /// It answers how many members have another score, besides the new ones.
-const COUNTS_CHANGED: i64 = 16;
+pub(super) const COUNTS_CHANGED: i64 = 16;
 /// The score is added to that of the member.
 const ADD_BY: i64 = 32;
 
 /// Gives members scores, as the number says. → `Int`, how many are new
-static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet, (1, 1))
+pub(super) static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet, (1, 1))
     .costs(writes)
     .told_as("zadd")
     .on_fields(|inputs, view, _| {
@@ -184,28 +184,29 @@ static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet, (1, 1))
 
 /// Adds to the score of a member, as the number says. → `Bulk`, its new score, or `Nil`: a
 /// condition did not hold
-static INCREASE: Procedure = procedure(NUMBER + 1, "zset increase", Kind::SortedSet, (1, 1))
-    .costs(writes)
-    .told_as("zincr")
-    .on_fields(|inputs, view, _| {
-        let given = Pairs::of(&inputs.bytes[0], true);
-        let changes = ScoreChanges::of(view, given, inputs.numbers[0] | ADD_BY);
-        let Some(ScoreChanges { made, last, .. }) = changes else {
-            return failed(Failure::Overflow);
-        };
-        let outcome = last.map_or(Outcome::Nil, |score| shown(&score));
-        (Some(outcome), set_made(view, made))
-    });
+pub(super) static INCREASE: Procedure =
+    procedure(NUMBER + 1, "zset increase", Kind::SortedSet, (1, 1))
+        .costs(writes)
+        .told_as("zincr")
+        .on_fields(|inputs, view, _| {
+            let given = Pairs::of(&inputs.bytes[0], true);
+            let changes = ScoreChanges::of(view, given, inputs.numbers[0] | ADD_BY);
+            let Some(ScoreChanges { made, last, .. }) = changes else {
+                return failed(Failure::Overflow);
+            };
+            let outcome = last.map_or(Outcome::Nil, |score| shown(&score));
+            (Some(outcome), set_made(view, made))
+        });
 
 /// Removes members. → `Int`, how many there were
-static REMOVE: Procedure = procedure(NUMBER + 2, "zset remove", Kind::SortedSet, (0, 1))
+pub(super) static REMOVE: Procedure = procedure(NUMBER + 2, "zset remove", Kind::SortedSet, (0, 1))
     .costs(writes)
     .told_as("zrem")
     .on_fields(|inputs, _, _| (None, Edit::Delete(Items(&inputs.bytes[0]).collect())));
 
 /// The score of a member. → `Bulk` or `Nil`
-static SCORE: Procedure =
-    procedure(NUMBER + 3, "zset score", Kind::SortedSet, (0, 1)).on_fields(|inputs, view, _| {
+pub(super) static SCORE: Procedure = procedure(NUMBER + 3, "zset score", Kind::SortedSet, (0, 1))
+    .on_fields(|inputs, view, _| {
         let score = view.get(&inputs.bytes[0]);
         (Some(score.map_or(Outcome::Nil, shown)), Edit::None)
     });
@@ -223,19 +224,21 @@ pub(super) static LENGTH: Procedure =
     procedure(NUMBER + 5, "zset length", Kind::SortedSet, (0, 0)).on_fields(length);
 
 /// How many members a part has. → `Int`
-static COUNT: Procedure = procedure(NUMBER + 6, "zset count", Kind::SortedSet, (PART_NUMBERS, 2))
-    .on_fields(|inputs, view, _| match part_of(inputs, 0) {
-        Some(part) => {
-            let (from, to) = Ordered::of(view).span(&part);
-            (Some(count(to - from)), Edit::None)
-        }
-        None => failed(Failure::NotAnInteger),
-    });
+pub(super) static COUNT: Procedure =
+    procedure(NUMBER + 6, "zset count", Kind::SortedSet, (PART_NUMBERS, 2)).on_fields(
+        |inputs, view, _| match part_of(inputs, 0) {
+            Some(part) => {
+                let (from, to) = Ordered::of(view).span(&part);
+                (Some(count(to - from)), Edit::None)
+            }
+            None => failed(Failure::NotAnInteger),
+        },
+    );
 
 /// How many members come before one. The numbers: from the end (1), and with its score (1). →
 /// `Int`, `Many`, or `Nil`: it is absent
-static RANK: Procedure =
-    procedure(NUMBER + 7, "zset rank", Kind::SortedSet, (2, 1)).on_fields(|inputs, view, _| {
+pub(super) static RANK: Procedure = procedure(NUMBER + 7, "zset rank", Kind::SortedSet, (2, 1))
+    .on_fields(|inputs, view, _| {
         let member = &inputs.bytes[0];
         let Some(score) = view.get(member) else {
             return (Some(Outcome::Nil), Edit::None);
@@ -281,11 +284,11 @@ pub(super) static POP_MAX: Procedure =
         .on_fields(|inputs, view, cx| take(inputs, view, cx, true));
 
 /// Removes the members between two ranks. → `Int`, how many
-static REMOVE_RANKS: Procedure =
+pub(super) static REMOVE_RANKS: Procedure =
     removing(NUMBER + 11, "zset remove ranks").told_as("zremrangebyrank");
 
 /// The same between two scores.
-static REMOVE_SCORES: Procedure =
+pub(super) static REMOVE_SCORES: Procedure =
     removing(NUMBER + 12, "zset remove scores").told_as("zremrangebyscore");
 
 /// The same between two members of one score.

@@ -282,6 +282,12 @@ impl Shard {
         std::mem::take(&mut self.cx.host.worked)
     }
 
+    /// The caller of this token waited in line and was answered. If it has a grant, it gives that
+    /// back.
+    pub fn give_back(&mut self, token: CallToken) {
+        self.cx.host.end_waiting(token);
+    }
+
     /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
     /// happen.) If it waited in line and has a grant, it gives that back.
     pub fn forget(&mut self, token: CallToken) {
