@@ -40,6 +40,8 @@
 //! | [`Node::cache`] | a map that loads what is missing, once for the cluster: [`Cache::get_or_load`] |
 //! | `Map::near` | copies in the process, never older than a bound (feature `near`) |
 //! | [`Node::counters`] | numbers with bounds and windows: [`Counters`] |
+//! | [`Node::set`], [`Node::sorted_set`], [`Node::list`] | typed collections: [`Set`], [`SortedSet`], [`List`] |
+//! | [`Node::queue`] | jobs with leases, retries and dead letters: [`JobQueue`], [`Job`] |
 //! | [`Node::lock`], [`Node::semaphore`] | locks with fencing tokens: [`Lock`], [`Grant`] |
 //! | [`Node::election`], [`Node::once`] | one leader; work that is done once |
 //! | [`Node::rate_limiter`] | token buckets and sliding windows: [`RateLimiter`] |
@@ -338,9 +340,11 @@ pub use error::{Error, Happened, KeyError, ValueError};
 pub use events::{ClusterEvent, Events, LoggedEvent};
 pub use map::{
     Add, Answers, Cache, CachePut, Changes, Codec, Counters, Database, DatabaseChange,
-    DatabaseChanges, DatabaseTransaction, Entries, KeyOf, Loaded, Map, MapChange, MapStats,
-    OpenCache, OpenCounters, OpenMap, Pending, Put, RangeScan, SHARDS_MAX, ShardedCounter,
-    Subscribe, SubscribeDatabase, Transaction, Undecodable, Versioned,
+    DatabaseChanges, DatabaseTransaction, DeadJob, DeadJobs, Entries, Job, JobId, JobQueue, KeyOf,
+    List, ListEnd, Loaded, Map, MapChange, MapStats, Members, NoJobId, OpenCache, OpenCounters,
+    OpenJobQueue, OpenList, OpenMap, OpenSet, OpenSortedSet, Pending, Put, QueueCounts, RangeScan,
+    SHARDS_MAX, Set, ShardedCounter, SortedSet, Subscribe, SubscribeDatabase, Transaction,
+    Undecodable, Versioned,
 };
 #[cfg(feature = "near")]
 pub use map::{NearCache, NearMap, NearStats, OpenNear};

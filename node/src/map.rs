@@ -9,6 +9,7 @@
 
 mod cache;
 mod changes;
+mod collections;
 mod counter;
 mod counters;
 mod database;
@@ -32,6 +33,10 @@ pub(crate) use cache::schemas_of;
 pub use cache::{Cache, CachePut, Loaded, OpenCache};
 pub use changes::{
     Changes, DatabaseChange, DatabaseChanges, MapChange, Subscribe, SubscribeDatabase,
+};
+pub use collections::{
+    DeadJob, DeadJobs, Job, JobId, JobQueue, List, ListEnd, Members, NoJobId, OpenJobQueue,
+    OpenList, OpenSet, OpenSortedSet, QueueCounts, Set, SortedSet,
 };
 pub use counter::{SHARDS_MAX, ShardedCounter};
 pub use counters::{Add, Counters};

@@ -21,7 +21,10 @@ use crate::error::{Error, within_runtime};
 use crate::events::{Events, LoggedEvent};
 #[cfg(feature = "http")]
 use crate::http::Server;
-use crate::map::{Codec, Database, OpenCache, OpenCounters, OpenMap, begin_idle_times, schemas_of};
+use crate::map::{
+    Codec, Database, OpenCache, OpenCounters, OpenJobQueue, OpenList, OpenMap, OpenSet,
+    OpenSortedSet, begin_idle_times, schemas_of,
+};
 #[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
 use crate::net::identity::Identity;
@@ -413,6 +416,40 @@ impl Node {
     /// As for [`Node::map`].
     pub fn cache<K, V>(&self, name: &str) -> OpenCache<'_, K, V> {
         OpenCache::new([self.map(name), self.map(&schemas_of(name))])
+    }
+
+    /// Opens the set of this name. Await it; before that, give it options ([`OpenSet`]).
+    ///
+    /// # Errors
+    /// As for [`Node::map`].
+    pub fn set<T>(&self, name: &str) -> OpenSet<'_, T> {
+        OpenSet::new(|map| self.map(map), name)
+    }
+
+    /// Opens the sorted set of this name: members in the order of their scores. Await it; before
+    /// that, give it options ([`OpenSortedSet`]).
+    ///
+    /// # Errors
+    /// As for [`Node::map`].
+    pub fn sorted_set<T>(&self, name: &str) -> OpenSortedSet<'_, T> {
+        OpenSortedSet::new(|map| self.map(map), name)
+    }
+
+    /// Opens the list of this name. Await it; before that, give it options ([`OpenList`]).
+    ///
+    /// # Errors
+    /// As for [`Node::map`].
+    pub fn list<T>(&self, name: &str) -> OpenList<'_, T> {
+        OpenList::new(|map| self.map(map), name)
+    }
+
+    /// Opens the queue of jobs of this name. Await it; before that, give it options
+    /// ([`OpenJobQueue`]).
+    ///
+    /// # Errors
+    /// As for [`Node::map`]. [`Error::Refused`]: the keyspace evicts keys or lets them expire.
+    pub fn queue<T>(&self, name: &str) -> OpenJobQueue<'_, T> {
+        OpenJobQueue::new(|map| self.map(map), name)
     }
 
     /// The rate limiters that this process has open.

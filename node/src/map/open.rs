@@ -284,13 +284,7 @@ where
     fn into_future(self) -> Self::IntoFuture {
         let ttl = self.ttl;
         Box::pin(async move {
-            if self.codec == Codec::Bytes && !is_run_of_bytes::<V>() {
-                return Err(Error::Refused(format!(
-                    "the map {} cannot have the codec Bytes, which is for texts and bytes alone: \
-                     give it the codec MessagePack",
-                    self.name
-                )));
-            }
+            self.can_have_codec(&format!("map {}", self.name))?;
             let ((entry, data), form) = self.found().await?;
             // Only a map writes values as they are stored.
             let form = form.limited(&entry.limits);
@@ -300,6 +294,20 @@ where
 }
 
 impl<K, V: DeserializeOwned> OpenMap<'_, K, V> {
+    /// Whether values of this type may have the codec.
+    ///
+    /// # Errors
+    /// They may not. The text names this.
+    pub(super) fn can_have_codec(&self, what: &str) -> Result<(), Error> {
+        if self.codec == Codec::Bytes && !is_run_of_bytes::<V>() {
+            return Err(Error::Refused(format!(
+                "the {what} cannot have the codec Bytes, which is for texts and bytes alone: give \
+                 it the codec MessagePack"
+            )));
+        }
+        Ok(())
+    }
+
     /// Finds the map, and how its values are encoded.
     pub(super) async fn found(self) -> Result<((MapEntry, DataHandle), Form), Error> {
         let wish = self.wish()?;

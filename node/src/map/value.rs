@@ -326,6 +326,11 @@ impl Form {
         }
     }
 
+    /// Whether values of another form are encoded as these are.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.codec, &self.label) == (other.codec, &other.label)
+    }
+
     /// The numbers of the schema's name, or of the fingerprint, and of its version.
     pub(super) fn schema_label(&self) -> Option<(u32, u16)> {
         self.schema.label()

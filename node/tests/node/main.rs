@@ -6,6 +6,7 @@ mod caching;
 mod cancelling;
 mod changes;
 mod client;
+mod collections;
 mod cycles;
 mod embedded;
 mod embedding;
