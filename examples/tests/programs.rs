@@ -45,6 +45,25 @@ fn job_lock_passes_on_and_fences_the_dead() {
 }
 
 #[test]
+fn job_queue_delivers_again_and_buries_what_fails() {
+    assert_eq!(
+        run(env!("CARGO_BIN_EXE_job-queue")),
+        [
+            "north has portrait, attempt 1",
+            "north has died",
+            "south has portrait, attempt 2",
+            "its token is higher: true",
+            "it is done: true",
+            "broken file fails, attempt 1",
+            "broken file fails, attempt 2",
+            "broken file fails, attempt 3",
+            "broken file is dead after 3 attempts",
+            "it waits again: true",
+        ]
+    );
+}
+
+#[test]
 fn cached_query_asks_the_database_once() {
     assert_eq!(
         run(env!("CARGO_BIN_EXE_cached-query")),

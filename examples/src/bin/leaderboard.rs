@@ -2,33 +2,40 @@
 //!
 //! ```text
 //!   players ──> server "north" ── node ─┐
-//!                                       ├── one map, "scores": the best score of each player
+//!                                       ├── sorted sets: "best" score and "games" of each player
 //!   players ──> server "south" ── node ─┘
 //! ```
 //!
 //! Start it: `cargo run -p doyen-examples --bin leaderboard`. It plays some hundred games on both
 //! servers, prints the board of each, and ends.
 
-use doyen::{Error, Map};
+use doyen::{Error, Node, SortedSet};
 use doyen_examples::two_nodes;
-use serde::{Deserialize, Serialize};
-use std::cmp::Reverse;
 
 const PLAYERS: [&str; 6] = ["ada", "alan", "barbara", "edsger", "grace", "john"];
 /// Games that each player plays on each server.
 const GAMES: u64 = 50;
 
-/// What a player has reached.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Score {
-    best: u64,
-    games: u64,
+/// What players have reached.
+#[derive(Debug, Clone)]
+struct Scores {
+    best: SortedSet<String>,
+    games: SortedSet<String>,
+}
+
+impl Scores {
+    async fn open(node: &Node) -> Result<Self, Error> {
+        Ok(Self {
+            best: node.sorted_set("best").await?,
+            games: node.sorted_set("games").await?,
+        })
+    }
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let [north, south] = two_nodes().await?;
-    let servers: [Map<String, Score>; 2] = [north.map("scores").await?, south.map("scores").await?];
+    let servers = [Scores::open(&north).await?, Scores::open(&south).await?];
 
     // All players play on both servers at the same time.
     let mut playing = tokio::task::JoinSet::new();
@@ -43,8 +50,8 @@ async fn main() -> anyhow::Result<()> {
 
     for (node, scores) in [&north, &south].into_iter().zip(&servers) {
         println!("the board of {}:", node.name());
-        for (place, (player, score)) in top(scores, 3).await?.into_iter().enumerate() {
-            let Score { best, games } = score;
+        for (place, (player, best)) in scores.best.rev_range(0..3).await?.into_iter().enumerate() {
+            let games = scores.games.score(&player).await?.unwrap_or_default();
             println!("  {}. {player}: {best} points in {games} games", place + 1);
         }
     }
@@ -53,34 +60,15 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn play(scores: Map<String, Score>, server: usize, player: usize) -> Result<(), Error> {
+async fn play(scores: Scores, server: usize, player: usize) -> Result<(), Error> {
     for game in 0..GAMES {
         let points = points(server as u64, player as u64, game);
-        // If the other server writes the same player meanwhile, this is done again with what it
-        // wrote: no game is lost.
-        let played = |score: Option<&Score>| {
-            let before = score.cloned().unwrap_or_default();
-            Some(Score {
-                best: before.best.max(points),
-                games: before.games + 1,
-            })
-        };
-        scores.update(PLAYERS[player], played).await?;
+        // Each of these is one operation at the primary, so servers that change the same player at
+        // the same time lose no game and no best score.
+        scores.best.raise(PLAYERS[player], points as f64).await?;
+        scores.games.increment(PLAYERS[player], 1.0).await?;
     }
     Ok(())
-}
-
-/// The best players, best first.
-async fn top(scores: &Map<String, Score>, count: usize) -> Result<Vec<(String, Score)>, Error> {
-    let (mut board, mut all) = (Vec::new(), scores.iter());
-    while let Some(entry) = all.next().await? {
-        board.push(entry);
-    }
-    board.sort_by_key(|(player, score)| (Reverse(score.best), player.clone()));
-    // While partitions split, an entry may come twice.
-    board.dedup();
-    board.truncate(count);
-    Ok(board)
 }
 
 /// Stands for a game: points that look random, and are the same in each run.
