@@ -348,18 +348,15 @@ fn dead<'a>(inputs: &'a Inputs, view: CollectionView<'a>) -> Option<JobRow<'a>> 
 }
 
 /// Whether a caller that waits for a job is blocked, given the number of callers that may take one
-/// already. If so: for how many milliseconds, unless the key changes; `None` there: for any time.
+/// already. If so: for how many milliseconds, unless the key changes; `None` there: for any time. A
+/// failure is answered at once.
 pub(super) fn blocked(ready: &Outcome, grants: usize) -> Option<Option<u64>> {
-    let numbers = match ready {
-        Outcome::Many(parts) => match parts[..] {
-            [Outcome::Int(due), Outcome::Int(next)] => (due, next),
-            _ => return Some(None),
-        },
-        // A key of another kind is nothing to wait for.
-        Outcome::Failed(Failure::WrongType) => return None,
-        _ => return Some(None),
+    let Outcome::Many(parts) = ready else {
+        return None;
     };
-    let (due, next) = numbers;
+    let [Outcome::Int(due), Outcome::Int(next)] = parts[..] else {
+        return None;
+    };
     let is_for_it = usize::try_from(due).is_ok_and(|due| due > grants);
     (!is_for_it).then(|| u64::try_from(next).ok())
 }
@@ -758,9 +755,9 @@ mod tests {
         assert_eq!(blocked(&ready(1, -1), 1), Some(None));
         assert_eq!(blocked(&ready(0, 30), 0), Some(Some(30)));
         assert_eq!(blocked(&ready(2, 30), 2), Some(Some(30)));
-        let wrong = Outcome::Failed(Failure::WrongType);
-        assert_eq!(blocked(&wrong, 0), None);
-        assert_eq!(blocked(&Outcome::Nil, 0), Some(None));
+        for failure in [Failure::WrongType, Failure::OldMembers] {
+            assert_eq!(blocked(&Outcome::Failed(failure), 0), None);
+        }
     }
 
     #[test]
