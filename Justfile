@@ -199,6 +199,12 @@ migrate:
     cargo build -p doyen-cli
     tests/scripts/migrate.py target/debug/doyen
 
+# It needs python3, go, node with npm, mvn with a JDK, and redis-server. See the script for more.
+# job queues and other frameworks with their real packages, while a node is killed (15 minutes)
+frameworks *ARGS:
+    cargo build -p doyen-cli
+    tests/scripts/frameworks.py target/debug/doyen {{ARGS}}
+
 # It needs `rustup target add x86_64-unknown-linux-musl` and musl-tools.
 # the program of releases, without any library of the machine: target/x86_64-unknown-linux-musl/dist
 static:
