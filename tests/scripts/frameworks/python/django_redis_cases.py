@@ -51,6 +51,7 @@ def sets():
 
 def stored():
     equal(cache.sinterstore("dest", "{s}o", "{s}o"), 3)
+    cache.sadd("o", "b")
     equal(cache.smove("o", "dest2", "b"), True)
 
 

@@ -1,7 +1,9 @@
-"""SAQ: two worker processes, results, scheduled jobs, retries, aborted jobs, cron."""
-# needs: saq[redis]==0.26.4
+"""SAQ: two worker processes, results, scheduled jobs, retries, aborted jobs, cron. Its sweep may take
+a job that was just fetched for a stuck one, so jobs have more than one try."""
+# needs: saq[redis]==0.26.4 typing_extensions==4.15.0
 
 import asyncio
+import time
 
 from saq import CronJob, Queue
 from cases import JOBS, URL, await_true, case, equal, kill, mark, marks, say, workers
@@ -34,16 +36,16 @@ queue = Queue.from_url(URL, name="saq")
 settings = {
     "queue": queue, "functions": [leave, add, fail_once, wait], "concurrency": 4,
     "cron_jobs": [CronJob(tick, cron="* * * * * */1")],
-    "timers": {"schedule": 1, "sweep": 5, "abort": 1},
+    "timers": {"schedule": 1, "sweep": 60, "abort": 1},
 }
 
 
 async def many():
-    sent = [await queue.enqueue("leave", n=n) for n in range(JOBS // 2)]
+    sent = [await queue.enqueue("leave", n=n, retries=3) for n in range(JOBS // 2)]
     while len(marks()) < JOBS // 4:
         await asyncio.sleep(0.05)
     kill()
-    sent += [await queue.enqueue("leave", n=n) for n in range(JOBS // 2, JOBS)]
+    sent += [await queue.enqueue("leave", n=n, retries=3) for n in range(JOBS // 2, JOBS)]
     try:
         for job in sent:
             await job.refresh(until_complete=30)
@@ -55,7 +57,7 @@ async def many():
 
 
 async def scheduled():
-    job = await queue.enqueue("add", a=1, b=2, scheduled=int(asyncio.get_event_loop().time()))
+    job = await queue.enqueue("add", a=1, b=2, scheduled=int(time.time()) + 1)
     await job.refresh(until_complete=30)
     equal(job.result, 3)
 
@@ -63,6 +65,9 @@ async def scheduled():
 async def unique():
     first = await queue.enqueue("wait", key="once")
     equal(await queue.enqueue("wait", key="once"), None)
+    while str(first.status.value) != "active":
+        await asyncio.sleep(0.1)
+        await first.refresh()
     await first.abort("on purpose")
     await first.refresh(until_complete=30)
     equal(str(first.status.value), "aborted")
