@@ -87,6 +87,7 @@ pub mod queue;
 mod ranges;
 mod registry;
 mod reply;
+mod reply_tree;
 pub(crate) mod rows;
 pub(crate) mod scan;
 pub(crate) mod scripts;
@@ -97,6 +98,10 @@ pub mod sizes;
 mod sorted_joints;
 mod sorted_ranges;
 mod sorted_sets;
+mod stream_claims;
+mod stream_groups;
+mod stream_reads;
+mod streams;
 mod strings;
 #[doc(hidden)]
 pub mod sync;

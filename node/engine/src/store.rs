@@ -23,6 +23,7 @@ pub(crate) mod ranked;
 pub(crate) mod run_context;
 pub(crate) mod runs;
 pub(crate) mod shaking;
+pub(crate) mod streams;
 mod sums;
 pub(crate) mod surveyor;
 mod table_pages;

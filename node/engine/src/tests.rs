@@ -27,6 +27,7 @@ mod scripts;
 mod sets;
 mod slices;
 mod sorted_sets;
+mod streams;
 mod subscribers;
 mod sync;
 mod threads;

@@ -75,7 +75,20 @@ impl<'a> Encoder<'a> {
                 self.fields(items.clone().count(), fields.part());
                 items.for_each(|item| self.bulk(item));
             }
-            CommandReply::Array(parts) | CommandReply::Pairs(parts) => {
+            CommandReply::Map(parts) | CommandReply::Keyed(parts)
+                if self.protocol == Protocol::Resp3 =>
+            {
+                self.map(parts.len() / 2);
+                parts.iter().for_each(|part| self.reply(part));
+            }
+            CommandReply::Keyed(parts) => {
+                self.array(parts.len() / 2);
+                for pair in parts.chunks(2) {
+                    self.array(pair.len());
+                    pair.iter().for_each(|part| self.reply(part));
+                }
+            }
+            CommandReply::Array(parts) | CommandReply::Pairs(parts) | CommandReply::Map(parts) => {
                 self.array(parts.len());
                 parts.iter().for_each(|part| self.reply(part));
             }

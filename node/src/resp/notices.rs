@@ -295,7 +295,9 @@ fn names(change: &Change) -> impl Iterator<Item = (&'static str, u8)> {
         },
         What::Cleared => [None, None],
     };
-    new.into_iter().chain(events.into_iter().flatten())
+    let all = new.into_iter().chain(events.into_iter().flatten());
+    // Redis tells nothing of some changes.
+    all.filter(|(event, _)| !event.is_empty())
 }
 
 /// The messages of an event that the setting asks for.

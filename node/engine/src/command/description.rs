@@ -1,7 +1,7 @@
 //! What is said of a command in one place: the row in the file of its family.
 
 use super::access::Access;
-use super::call::{self, Arguments, CommandCall};
+use super::call::{self, Arguments, CommandCall, is};
 use super::error::ErrorText;
 use super::many::Many;
 use super::operation::Action;
@@ -11,7 +11,7 @@ use crate::value::integer::integer;
 use bytes::Bytes;
 
 /// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
-/// first is 0, see [`counted_keys`].
+/// first is 0, see [`counted_keys`] and `keys_and_ids_after_word`.
 pub type KeyIndexes = (i64, i64, i64);
 /// No argument is a key.
 pub const NO_KEYS: KeyIndexes = (0, 0, 0);
@@ -32,6 +32,11 @@ pub const fn counted_keys(at: i64, step: i64) -> KeyIndexes {
 #[must_use]
 pub const fn stored_and_counted_keys(at: i64) -> KeyIndexes {
     (-1, at, 1)
+}
+/// The first half of what follows the word `STREAMS` are keys. It is looked for from the argument
+/// at this place on.
+pub(super) const fn keys_and_ids_after_word(at: i64) -> KeyIndexes {
+    (0, at, 0)
 }
 /// The first argument after a subcommand is the only key.
 pub(super) const KEY_OF_SUBCOMMAND: KeyIndexes = (2, 2, 1);
@@ -179,12 +184,17 @@ pub(super) fn places(
         });
         at.min(args)
     };
+    let halves = (first, step) == (0, 0) && last != 0;
     let step = usize::try_from(step).unwrap_or(1).max(1);
     let stored = if first < 0 { 1..2.min(args) } else { 0..0 };
     let places = if first > 0 {
         place(first)..(place(last) + 1).min(args)
     } else if last == 0 {
         0..0
+    } else if halves {
+        let word = (place(last)..args).find(|at| is(words.get(*at), "STREAMS"));
+        let begin = word.map_or(args, |at| at + 1);
+        begin..begin + (args - begin) / 2
     } else {
         let count = integer(words.get(place(last))).and_then(|n| usize::try_from(n).ok());
         let after = place(last) + 1;

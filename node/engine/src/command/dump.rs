@@ -132,6 +132,8 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
         ),
         Kind::String => RdbValue::String(entry.value()),
         Kind::List => RdbValue::List(ListView::of(held, cx).from(0).collect()),
+        // Redis's form of streams is not written here.
+        Kind::Stream => return Err(Failure::WrongType),
         Kind::Set => RdbValue::Set(pairs.map(|(member, _)| member).collect()),
         Kind::Hash => RdbValue::Hash(
             pairs
@@ -201,6 +203,7 @@ fn stored(kind: Kind, inputs: &Inputs, at: u64, cx: &RunContext<'_>) -> Result<K
     match kind {
         Kind::String => return Ok(KeyChange::put(value.clone(), at)),
         Kind::List => return list_of(value, cx).map(dated),
+        Kind::Stream => return Err(Failure::WrongType),
         Kind::Hash | Kind::Set | Kind::SortedSet => {}
     }
     let given = kind.pairs(value);

@@ -38,7 +38,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 ];
 
 /// The first of these numbers.
-const NUMBER: u16 = 220;
+const NUMBER: u16 = 270;
 
 /// Gives the key a set of these members, which were gathered; deletes it if there are none. →
 /// `Int`, how many members

@@ -26,7 +26,7 @@ use doyen_placement::level::GATHERED;
 pub(crate) static JOINTS: &[&Joint] = &[&LOOK, &PUT, &TAKE];
 
 /// The first of these numbers.
-const NUMBER: u16 = 230;
+const NUMBER: u16 = 280;
 
 /// What a set knows of a member. → `Nil`: there is no set; `Many`: 1 or 0, whether it is there, and
 /// the version of its last write

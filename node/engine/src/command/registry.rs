@@ -5,7 +5,8 @@ use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists, member_move,
-    queue, ranges, sets, several, sorted_joints, sorted_sets, strings, sync, transfer,
+    queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims, stream_groups,
+    stream_reads, streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -24,6 +25,10 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     several::ROWS,
     sorted_joints::ROWS,
     sorted_sets::ROWS,
+    stream_claims::ROWS,
+    stream_groups::ROWS,
+    stream_reads::ROWS,
+    streams::ROWS,
     strings::ROWS,
 ];
 
@@ -34,6 +39,9 @@ static PROCEDURES: &[&[&Procedure]] = &[
     sets::PROCEDURES,
     sorted_sets::PROCEDURES,
     lists::PROCEDURES,
+    streams::PROCEDURES,
+    stream_groups::PROCEDURES,
+    stream_claims::PROCEDURES,
     bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,
@@ -53,6 +61,7 @@ static JOINTS: &[&[&Joint]] = &[
     lists::JOINTS,
     gather::JOINTS,
     member_move::JOINTS,
+    stream_reads::JOINTS,
 ];
 
 /// The commands on data.

@@ -1,6 +1,7 @@
 //! What a caller is answered: an outcome, in the shape that its command gives it.
 
 use super::error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER};
+use super::reply_tree::reply_of;
 use super::{Fields, Part};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome, Value};
@@ -26,6 +27,10 @@ pub enum CommandReply {
     Array(Vec<Self>),
     /// The same, two and two: each pair is an array in RESP3, and in RESP2 all stand in one.
     Pairs(Vec<Self>),
+    /// Names, each followed by a reply: a map in RESP3, and all in one array in RESP2.
+    Map(Vec<Self>),
+    /// The same. In RESP2, each pair is an array in an array.
+    Keyed(Vec<Self>),
     /// What a collection has: in RESP3 a map if fields and values are answered, and a set if they
     /// have no values.
     Fields(Fields),
@@ -87,6 +92,10 @@ pub enum Shape {
     PoppedOne,
     /// What was taken; a nil array if nothing was (LPOP with a count).
     Taken,
+    /// A tree (`reply_tree`), or as it is (XADD).
+    Tree,
+    /// The same; a nil array if nothing was found (XREAD).
+    TreeTaken,
     /// `Nil` is an error: there is no such key; so is a number: there is no such element (LSET).
     Indexed,
     /// A page of a scan, and where the next one begins.
@@ -181,7 +190,10 @@ impl Shape {
             }
             (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
             (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
-            (Outcome::Nil, Self::Popped | Self::PoppedOne | Self::Taken) => CommandReply::NilArray,
+            (Outcome::Nil, Self::Popped | Self::PoppedOne | Self::Taken | Self::TreeTaken) => {
+                CommandReply::NilArray
+            }
+            (Outcome::Bulk(tree), Self::Tree | Self::TreeTaken) => reply_of(&tree),
             (Outcome::Many(all), Self::PoppedOne) => {
                 let parts = all.into_iter().flat_map(|part| match part {
                     Outcome::Many(members) => scored(members),
@@ -249,6 +261,12 @@ impl Shape {
             },
             Self::Fields(_) | Self::Pairs | Self::List | Self::Scored => Words {
                 too_large: TOO_LARGE_ANSWER,
+                ..plain
+            },
+            Self::Tree | Self::TreeTaken => Words {
+                too_large: "ERR the entries are larger together than one value may be \
+                            (--value-max): nothing happened; add less, or read fewer at once \
+                            with COUNT",
                 ..plain
             },
             Self::Restored => Words {

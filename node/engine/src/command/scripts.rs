@@ -602,6 +602,16 @@ mod running {
         words == least || arity < 0 && words > least
     }
 
+    /// An array for each two.
+    fn paired(parts: Vec<ScriptReply>) -> ScriptReply {
+        let pairs = parts.chunks(2);
+        ScriptReply::Array(
+            pairs
+                .map(|pair| ScriptReply::Array(pair.to_vec()))
+                .collect(),
+        )
+    }
+
     fn converted(answer: Answer, protocol: ScriptProtocol) -> ScriptReply {
         let all = |answers: Vec<Answer>| {
             let replies = answers.into_iter().map(|one| converted(one, protocol));
@@ -621,16 +631,17 @@ mod running {
                 }
             }
             Answer::Nil | Answer::NilArray => ScriptReply::Nil,
-            Answer::Pairs(parts) if protocol == ScriptProtocol::Resp3 => {
-                let pairs = all(parts);
-                ScriptReply::Array(
-                    pairs
-                        .chunks(2)
-                        .map(|pair| ScriptReply::Array(pair.to_vec()))
-                        .collect(),
-                )
+            Answer::Map(parts) | Answer::Keyed(parts) if protocol == ScriptProtocol::Resp3 => {
+                let parts = all(parts);
+                let pairs = parts.chunks_exact(2);
+                let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
+                ScriptReply::Map(pairs.collect())
             }
-            Answer::Array(answers) | Answer::Pairs(answers) => ScriptReply::Array(all(answers)),
+            Answer::Pairs(parts) if protocol == ScriptProtocol::Resp3 => paired(all(parts)),
+            Answer::Keyed(parts) => paired(all(parts)),
+            Answer::Array(answers) | Answer::Pairs(answers) | Answer::Map(answers) => {
+                ScriptReply::Array(all(answers))
+            }
             Answer::Fields(fields) => {
                 let items: Vec<ScriptReply> = fields.iter().map(ScriptReply::bulk).collect();
                 match (fields.part(), protocol) {

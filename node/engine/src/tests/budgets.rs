@@ -11,6 +11,8 @@ use std::cell::Cell;
 /// Fields and members of a large collection, and bytes of a large string.
 const COUNT: usize = 20_000;
 const BYTES: usize = 1 << 20;
+/// Entries of a stream.
+const ENTRIES: usize = 2_000;
 /// Commands of one transaction.
 const STEPS: usize = 10_000;
 
@@ -130,6 +132,7 @@ impl World {
             "SADD {{k}}p{}",
             numbers(0..150).collect::<String>()
         ));
+        self.fill_stream();
         for (key, count, add) in [
             ("{k}h", "HLEN", "HSET"),
             ("{k}m", "SCARD", "SADD"),
@@ -152,10 +155,23 @@ impl World {
             }
         }
     }
+
+    /// The same for a stream with a group whose entries are pending.
+    fn fill_stream(&mut self) {
+        if self.line("XLEN {k}y") != Outcome::Int(ENTRIES as i64) {
+            self.line("DEL {k}y");
+            for n in 1..=ENTRIES {
+                self.line(&format!("XADD {{k}}y {n}-0 field value"));
+            }
+        }
+        self.line("XGROUP CREATE {k}y g 0");
+        self.line("XREADGROUP GROUP g c STREAMS {k}y >");
+    }
 }
 
 /// The most that each command can be made to do, by keys that hold much: a string `s`, a number of
-/// many digits `n`, a hash `h`, a set `m`, a small set `p`, a sorted set `z`, and a list `l`.
+/// many digits `n`, a hash `h`, a set `m`, a small set `p`, a sorted set `z`, a list `l`, and
+/// a stream `y`.
 const ATTACKS: &[&str] = &[
     "append {k}s x",
     "bitcount {k}s",
@@ -285,6 +301,28 @@ const ATTACKS: &[&str] = &[
     "ttl {k}s",
     "type {k}m",
     "unlink {k}h",
+    "xack {k}y g 1-1 2-1",
+    "xadd {k}y maxlen ~ 100 * f v",
+    "xautoclaim {k}y g c 0 - count 100000",
+    "xclaim {k}y g c 0 5-0 6-0 force",
+    "xdel {k}y 7-0 8-0",
+    "xgroup create {k}y g2 0",
+    "xgroup createconsumer {k}y g d",
+    "xgroup delconsumer {k}y g c",
+    "xgroup destroy {k}y g2",
+    "xgroup setid {k}y g 0",
+    "xinfo consumers {k}y g",
+    "xinfo groups {k}y",
+    "xinfo stream {k}y full count 0",
+    "xlen {k}y",
+    "xpending {k}y g",
+    "xpending {k}y g - + 100000 nobody",
+    "xrange {k}y - +",
+    "xread streams {k}y {k}y 0 0",
+    "xreadgroup group g c streams {k}y 0",
+    "xrevrange {k}y + -",
+    "xsetid {k}y 999999-0",
+    "xtrim {k}y maxlen 0",
     "zadd {k}z ch 1 member1",
     "zcard {k}z",
     "zcount {k}z -inf +inf",

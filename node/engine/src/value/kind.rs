@@ -20,16 +20,19 @@ pub enum Kind {
     SortedSet,
     /// Elements, each at a place.
     List,
+    /// Entries with ids that only grow, and groups of consumers.
+    Stream,
 }
 
 impl Kind {
     /// All of them, each at its number.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::String,
         Self::Hash,
         Self::Set,
         Self::SortedSet,
         Self::List,
+        Self::Stream,
     ];
 
     /// Its number in frames and in entries.

@@ -9,6 +9,7 @@ pub(crate) mod hash;
 pub(crate) mod list;
 mod set;
 pub(crate) mod sorted_set;
+pub(crate) mod stream;
 mod string;
 
 use crate::value::entry::Entry;
@@ -25,6 +26,7 @@ static TYPES: [&Type; Kind::ALL.len()] = [
     &set::SET,
     &sorted_set::SORTED_SET,
     &list::LIST,
+    &stream::STREAM,
 ];
 
 /// A type of values.
@@ -59,8 +61,8 @@ pub(crate) enum Layout {
     /// As fields, which are packed into one value while they are small together, and rows by the
     /// hashes of the fields when they are not.
     Hashed(&'static Collection),
-    /// As elements in an order of their own, which are one value while they are small together,
-    /// and rows when they are not. The file of its commands says how both are edited.
+    /// As elements in an order of their own. They are rows, or one value while they are small
+    /// together. The type says how both are edited (`store/runs.rs`, `store/streams.rs`).
     Ordered(&'static OrderedRows),
 }
 

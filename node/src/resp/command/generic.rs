@@ -35,6 +35,8 @@ pub(super) const ROWS: &[RespDescription] = &[
         .on(NO_KEYS, Access::Nothing, "connection")
         .about("How many other nodes hold every acknowledged write of this connection")
         .parse(wait),
+    help_of("xgroup|help", "5.0.0", "stream").on(NO_KEYS, Access::Nothing, "stream"),
+    help_of("xinfo|help", "5.0.0", "stream").on(NO_KEYS, Access::Nothing, "stream"),
 ];
 
 fn scan(c: CommandCall<'_>) -> ParsedCommand {

@@ -1,0 +1,326 @@
+//! `XREAD` and `XREADGROUP`: new entries of one stream or several.
+
+use super::description::keys_and_ids_after_word;
+use super::reply_tree::ReplyTree;
+use super::stream_groups::{DELIVER, SILENT};
+use super::streams::{shown, strict_id};
+use super::{
+    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, SYNTAX, Shape, command, is,
+};
+use crate::command::operation::{Action, Footprint};
+use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, values};
+use crate::command::rows::Rows;
+use crate::store::collection::answer_max;
+use crate::store::streams::StreamView;
+use crate::value::kind::Kind;
+use crate::value::outcome::{Failure, Outcome};
+use crate::value::types::stream::StreamId;
+use bytes::Bytes;
+use doyen_placement::MapId;
+use doyen_placement::level::SORTED;
+
+pub(super) const ROWS: &[Description<ParseFn>] = &[
+    command(
+        "xread",
+        "5.0.0",
+        -4,
+        "stream",
+        "readonly blocking movablekeys",
+    )
+    .on(keys_and_ids_after_word(1), Access::READ, "stream")
+    .about("Get entries of streams behind ids, or wait for one")
+    .parse(|c| asked(c, false)),
+    command(
+        "xreadgroup",
+        "5.0.0",
+        -7,
+        "stream",
+        "write blocking movablekeys",
+    )
+    .on(keys_and_ids_after_word(4), Access::BOTH, "stream")
+    .about("Get new or pending entries of streams for a consumer of a group, or wait for one")
+    .parse(|c| asked(c, true)),
+];
+
+pub(crate) static JOINTS: &[&Joint] = &[&READ, &READ_GROUP];
+
+/// The first of these numbers.
+const NUMBER: u16 = 240;
+
+/// Entries of streams behind ids. The number: how many of each at most, 0: all. The runs: the ids
+/// ([`ReadFrom`]), one after the other, and the further keys. → a tree, or `Nil`: there are none
+static READ: Joint = Joint {
+    number: NUMBER,
+    name: "stream read",
+    kind: Some(Kind::Stream),
+    level: SORTED,
+    numbers: 1,
+    others: |runs| (runs > 0).then_some((1..runs, 1)),
+    footprint: values,
+    run: |inputs, key, rows| {
+        let most = most(inputs.numbers[0]);
+        each(inputs, (0, key), rows, |(map, key), from, rows| {
+            let cx = *rows.cx();
+            let stream = StreamView::of(rows.seen(map, key), &cx);
+            let ReadFrom::Behind(id) = from else {
+                return Outcome::Nil;
+            };
+            let Some(first) = id.next() else {
+                return Outcome::Nil;
+            };
+            let mut entries = stream.entries(first..=StreamId::MAX, false).take(most);
+            let Some(first) = entries.next() else {
+                return Outcome::Nil;
+            };
+            match shown(std::iter::once(first).chain(entries), &cx) {
+                Ok(tree) => tree.outcome(),
+                Err(failure) => Outcome::Failed(failure),
+            }
+        })
+    },
+    ..JOINT
+};
+
+/// The same for a consumer of a group. The numbers: how many of each at most, 0: all, and 1 if they
+/// need no acknowledgement. The runs: the group, the consumer, the ids, and the further keys.
+static READ_GROUP: Joint = Joint {
+    number: NUMBER + 1,
+    name: "stream read group",
+    event: SILENT,
+    kind: Some(Kind::Stream),
+    level: SORTED,
+    numbers: 2,
+    others: |runs| (runs > 2).then_some((3..runs, 1)),
+    footprint: |inputs| Footprint {
+        given: inputs.given(),
+        answers_value: true,
+        ..WRITES
+    },
+    run: |inputs, key, rows| {
+        let [wanted, keeps_none] = inputs.numbers[..] else {
+            return Outcome::Failed(Failure::NotAnInteger);
+        };
+        let (group, consumer) = (&inputs.bytes[0], &inputs.bytes[1]);
+        each(inputs, (2, key), rows, |(map, key), from, rows| {
+            let (again, id) = match from {
+                ReadFrom::Behind(id) => (1, id),
+                ReadFrom::Last | ReadFrom::New => (0, StreamId::ZERO),
+            };
+            let [ms, seq] = id.numbers();
+            let numbers = [wanted, keeps_none, again, ms, seq];
+            let action = Action::call(&DELIVER, &numbers, vec![group.clone(), consumer.clone()]);
+            rows.step(map, key, &action)
+        })
+    },
+    ..JOINT
+};
+
+/// How many, if 0 is all.
+fn most(wanted: i64) -> usize {
+    match usize::try_from(wanted) {
+        Ok(0) | Err(_) => usize::MAX,
+        Ok(wanted) => wanted,
+    }
+}
+
+/// What a command reads of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReadFrom {
+    /// Entries with higher ids; of a consumer, those that it has.
+    Behind(StreamId),
+    /// Entries that come later (`$`).
+    Last,
+    /// Entries that no consumer of the group has got (`>`).
+    New,
+}
+
+impl ReadFrom {
+    const BYTES: usize = 17;
+
+    fn put(self, out: &mut Vec<u8>) {
+        let (tag, id) = match self {
+            Self::Behind(id) => (0, id),
+            Self::Last => (1, StreamId::ZERO),
+            Self::New => (2, StreamId::ZERO),
+        };
+        out.push(tag);
+        out.extend_from_slice(&id.bytes());
+    }
+
+    fn of(bytes: &[u8]) -> Self {
+        match bytes.split_first() {
+            Some((0, id)) => Self::Behind(StreamId::of_bytes(id)),
+            Some((1, _)) => Self::Last,
+            Some(_) | None => Self::New,
+        }
+    }
+}
+
+/// Reads each of the keys, whose ids are in the run at this place, and makes one answer of what they
+/// have. Nothing happens if one of them is no stream, or has no such group.
+fn each(
+    inputs: &Inputs,
+    (at, (map, first)): (usize, (MapId, &[u8])),
+    rows: &mut Rows<'_>,
+    mut read: impl FnMut((MapId, &[u8]), ReadFrom, &mut Rows<'_>) -> Outcome,
+) -> Outcome {
+    let others = inputs.bytes[at + 1..].iter().map(|key| &**key);
+    let keys: Vec<&[u8]> = std::iter::once(first).chain(others).collect();
+    // The runs before the ids are those of a group.
+    let group = (at > 0).then(|| &inputs.bytes[0]);
+    let cx = *rows.cx();
+    for key in &keys {
+        let found = rows.seen(map, key);
+        if found
+            .entry
+            .is_some_and(|entry| entry.kind() != Kind::Stream)
+        {
+            return Outcome::Failed(Failure::WrongType);
+        }
+        if let Some(group) = group
+            && StreamView::of(found, &cx).group(group).is_none()
+        {
+            let why = super::stream_groups::no_group(key, group);
+            return ReplyTree::error(&format!("{why} in XREADGROUP with GROUP option"));
+        }
+    }
+    let (mut all, mut found) = (ReplyTree::new(), 0);
+    for (key, from) in keys.iter().zip(inputs.bytes[at].chunks(ReadFrom::BYTES)) {
+        match read((map, key), ReadFrom::of(from), rows) {
+            Outcome::Nil => {}
+            Outcome::Bulk(entries) => {
+                all.bulk(key);
+                all.append_bytes(&entries);
+                found += 1;
+            }
+            // What was read before is answered: it may have changed a group.
+            _ if found > 0 => break,
+            failed => return failed,
+        }
+        if all.len() > answer_max(&cx) / 2 {
+            break;
+        }
+    }
+    if found == 0 {
+        return Outcome::Nil;
+    }
+    let mut tree = ReplyTree::new();
+    tree.keyed(found);
+    tree.append(&all);
+    tree.outcome()
+}
+
+/// The arguments of `XREAD` or `XREADGROUP`.
+#[derive(Debug, Default)]
+struct ReadOptions {
+    wanted: i64,
+    keeps_none: bool,
+    /// The group and the consumer.
+    group: Option<[Bytes; 2]>,
+    keys: Vec<Bytes>,
+    from: Vec<ReadFrom>,
+}
+
+impl ReadOptions {
+    fn parse(c: CommandCall<'_>, is_of_group: bool) -> Result<Self, ErrorText> {
+        let mut it = Self::default();
+        let (mut at, mut streams) = (1, None);
+        while at < c.args.len() && streams.is_none() {
+            let (option, more) = (c.args.get(at), c.args.len() - 1 - at);
+            if is(option, "BLOCK") && more > 0 {
+                return Err("ERR BLOCK is not there yet: ask again after a while".into());
+            } else if is(option, "COUNT") && more > 0 {
+                at += 1;
+                it.wanted = c.number(at)?.max(0);
+            } else if is(option, "STREAMS") && more > 0 {
+                streams = Some(at + 1);
+            } else if is(option, "GROUP") && more > 1 {
+                if !is_of_group {
+                    return Err(
+                        "ERR The GROUP option is only supported by XREADGROUP. You called \
+                                XREAD instead."
+                            .into(),
+                    );
+                }
+                it.group = Some([c.args.bytes(at + 1), c.args.bytes(at + 2)]);
+                at += 2;
+            } else if is(option, "NOACK") {
+                if !is_of_group {
+                    return Err(
+                        "ERR The NOACK option is only supported by XREADGROUP. You called \
+                                XREAD instead."
+                            .into(),
+                    );
+                }
+                it.keeps_none = true;
+            } else {
+                return Err(SYNTAX.into());
+            }
+            at += 1;
+        }
+        let Some(first) = streams else {
+            return Err(SYNTAX.into());
+        };
+        let words = c.args.len() - first;
+        if words % 2 == 1 {
+            let sign = if is_of_group { '>' } else { '$' };
+            return Err(format!(
+                "ERR Unbalanced '{}' list of streams: for each stream key an ID or '{sign}' must \
+                 be specified.",
+                c.name
+            )
+            .into());
+        }
+        if is_of_group && it.group.is_none() {
+            return Err("ERR Missing GROUP option for XREADGROUP".into());
+        }
+        for at in first..first + words / 2 {
+            it.keys.push(c.args.bytes(at));
+            it.from.push(from(c.args.get(at + words / 2), is_of_group)?);
+        }
+        Ok(it)
+    }
+}
+
+/// What is read of a stream, as a command says it.
+fn from(text: &[u8], is_of_group: bool) -> Result<ReadFrom, ErrorText> {
+    match text {
+        b"$" if is_of_group => Err(
+            "ERR The $ ID is meaningless in the context of XREADGROUP: you \
+                                    want to read the history of this consumer by specifying a \
+                                    proper ID, or use the > ID to get new messages. The $ ID would \
+                                    just return an empty result set."
+                .into(),
+        ),
+        b"$" => Ok(ReadFrom::Last),
+        b">" if is_of_group => Ok(ReadFrom::New),
+        b">" => Err(
+            "ERR The > ID can be specified only when calling XREADGROUP using the GROUP \
+                     <group> <consumer> option."
+                .into(),
+        ),
+        text => Ok(ReadFrom::Behind(strict_id(text, 0)?)),
+    }
+}
+
+fn asked(c: CommandCall<'_>, is_of_group: bool) -> Parsed {
+    let mut it = ReadOptions::parse(c, is_of_group)?;
+    let mut ids = Vec::new();
+    it.from.iter().for_each(|from| from.put(&mut ids));
+    let others = it.keys.split_off(1);
+    let ids = [Bytes::from(ids)].into_iter().chain(others);
+    let action = match it.group {
+        Some(group) => {
+            let runs: Vec<Bytes> = group.into_iter().chain(ids).collect();
+            let numbers = [it.wanted, i64::from(it.keeps_none)];
+            Action::call(&READ_GROUP, &numbers, runs)
+        }
+        None => Action::call(&READ, &[it.wanted], ids.collect::<Vec<_>>()),
+    };
+    let key = it.keys.pop().unwrap_or_default();
+    Ok(super::ParsedRequest::One {
+        key,
+        action,
+        shape: Shape::TreeTaken,
+    })
+}
