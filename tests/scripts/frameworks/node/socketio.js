@@ -5,7 +5,7 @@ const { Server } = require("socket.io");
 const connect = require("socket.io-client").io;
 const { createAdapter } = require("@socket.io/redis-streams-adapter");
 const { createClient } = require("redis");
-const { port, kill, test, equal, inTime } = require("./cases.js");
+const { port, kill, test, equal, inTime, until } = require("./cases.js");
 
 async function server() {
   const redis = createClient({ url: `redis://127.0.0.1:${port}` });
@@ -41,7 +41,9 @@ async function main() {
     one.io.to("room").emit("here", 7);
     equal(await there, 7);
   });
-  await test("sockets", async () => equal((await one.io.fetchSockets()).length, 2));
+  // Servers hear of each other by heartbeats, some seconds apart.
+  await test("sockets", () => until("two sockets",
+    async () => (await one.io.fetchSockets()).length === 2, 20000));
   process.exit(0);
 }
 
