@@ -1,5 +1,5 @@
-"""SAQ: two worker processes, results, scheduled jobs, retries, aborted jobs, cron. Its sweep may take
-a job that was just fetched for a stuck one, so jobs have more than one try."""
+"""SAQ: two worker processes, results, scheduled jobs, retries, aborted jobs, cron. Its sweep may
+take a job that was just fetched for a stuck one, so jobs have more than one try."""
 # needs: saq[redis]==0.26.4 typing_extensions==4.15.0
 
 import asyncio
