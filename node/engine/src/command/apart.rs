@@ -30,7 +30,11 @@ impl Action {
         };
         let moves = || MemberMove::of(call, key).map(Apart::Move);
         let of_list = || lists::pop_of(call, key);
-        let pops = || sorted_joints::pop_of(call, key).or_else(of_list).map(Apart::Pop);
+        let pops = || {
+            sorted_joints::pop_of(call, key)
+                .or_else(of_list)
+                .map(Apart::Pop)
+        };
         let gathers = Gathering::of(call, map, key).map(Apart::Gather);
         gathers.or_else(moves).or_else(pops)
     }

@@ -4,9 +4,9 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists, member_move,
-    queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims, stream_groups,
-    stream_reads, streams, strings, sync, transfer,
+    bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists,
+    member_move, queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims,
+    stream_groups, stream_reads, streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
