@@ -7,7 +7,8 @@
 //! operation may wait only if it names what it takes: if a caller asks again because its answer was
 //! lost, it must find that it has it already. An owner of a lock and a claim of a cache do so. An
 //! operation that cannot do so, such as a pop, waits with a read that counts what the key holds,
-//! and takes in an ordinary operation. What it counts is given to one waiter each, by grants.
+//! and takes in an ordinary operation. What it counts is given to one waiter each, by grants. What
+//! only reads (`XREAD`) waits so, too, but without grants.
 //!
 //! While it is blocked it must change nothing, because each attempt would then be a reason for the
 //! next one.
@@ -29,6 +30,10 @@ struct Blocking {
     /// the milliseconds after which it could go on although its key did not change. `None`: it is
     /// not blocked.
     blocked: fn(&Outcome, usize) -> Option<u64>,
+    /// Whether its caller takes in another operation what it waited for.
+    grants: bool,
+    /// The name of the line that it waits in.
+    line: fn(&Inputs) -> Bytes,
 }
 
 static BLOCKING: &[Blocking] = &[
@@ -36,11 +41,15 @@ static BLOCKING: &[Blocking] = &[
         procedure: &sync::ACQUIRE,
         rests: sync::takes_no_place,
         blocked: |outcome, _| sync::blocked(outcome),
+        grants: false,
+        line: |_| Bytes::new(),
     },
     Blocking {
         procedure: &cached::CLAIM,
         rests: |inputs| !cached::renews(inputs),
         blocked: |outcome, _| cached::blocked(outcome),
+        grants: false,
+        line: |_| Bytes::new(),
     },
     waits_for(&super::sorted_sets::LENGTH),
     waits_for(&super::lists::LENGTH),
@@ -51,6 +60,25 @@ static BLOCKING: &[Blocking] = &[
             let blocked = queue::blocked(outcome, grants)?;
             Some(blocked.map_or(LOOKED_AT_MS, |ms| ms.min(LOOKED_AT_MS)))
         },
+        grants: true,
+        line: |_| Bytes::new(),
+    },
+    Blocking {
+        line: |inputs| inputs.bytes[0].clone(),
+        ..waits_for(&super::stream_reads::GROUP_WAIT)
+    },
+    // An entry is for all that wait for one.
+    Blocking {
+        blocked: |outcome, _| {
+            let blocked = matches!(
+                outcome,
+                Outcome::Int(0) | Outcome::Failed(Failure::WrongType)
+            );
+            blocked.then_some(LOOKED_AT_MS)
+        },
+        grants: false,
+        line: super::stream_reads::line_of,
+        ..waits_for(&super::stream_reads::READ_WAIT)
     },
 ];
 
@@ -77,6 +105,8 @@ const fn waits_for(procedure: &'static Procedure) -> Blocking {
             };
             (!is_for_it).then_some(LOOKED_AT_MS)
         },
+        grants: true,
+        line: |_| Bytes::new(),
     }
 }
 
@@ -106,8 +136,13 @@ impl Action {
 
     /// Whether its caller takes in another operation what it waited for.
     pub(crate) fn takes_grant(&self) -> bool {
+        self.blocking().is_some_and(|(blocking, _)| blocking.grants)
+    }
+
+    /// The name of the line in which its caller waits. Lines of one key do not wait for each other.
+    pub(crate) fn line(&self) -> Bytes {
         let waits = self.blocking();
-        waits.is_some_and(|(blocking, inputs)| !(blocking.procedure.footprint)(inputs).writes)
+        waits.map_or_else(Bytes::new, |(blocking, inputs)| (blocking.line)(inputs))
     }
 
     /// After which time it could go on although its key did not change, given the number of

@@ -796,6 +796,7 @@ fn pop_one(c: CommandCall<'_>, side: ListSide) -> Parsed {
         takes: waiting(side),
         count: 1,
         to: None,
+        reads: None,
     })))
 }
 
@@ -809,6 +810,7 @@ fn pop_some(c: CommandCall<'_>) -> Parsed {
         takes: waiting(side),
         count,
         to: None,
+        reads: None,
     })))
 }
 
@@ -826,5 +828,6 @@ fn move_or_wait(c: CommandCall<'_>, sides: (ListSide, ListSide), at: usize) -> P
         takes: waiting_move(sides),
         count: 1,
         to: Some(c.args.bytes(2)),
+        reads: None,
     })))
 }

@@ -1,4 +1,5 @@
-//! Pops that wait while all of their keys are empty, as `BZPOPMIN` does.
+//! Pops that wait while all of their keys are empty, as `BZPOPMIN` does, and reads of streams that
+//! wait for new entries.
 //!
 //! ```text
 //!   take, from each key in order ── nothing ──> wait, at each key ── granted ──> take, from it
@@ -15,9 +16,11 @@ use super::error::ErrorText;
 use super::operation::Action;
 use super::procedure::{Inputs, Joint, Procedure, ProcedureCall};
 use super::rows::Rows;
+use super::stream_reads::StreamReads;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::MapId;
+use std::ops::Range;
 use std::time::Duration;
 
 /// A longer time to wait is for ever: 100 years.
@@ -37,6 +40,8 @@ pub struct BlockingPop {
     pub(super) count: i64,
     /// Where the element goes, if it does not only go to the client.
     pub(super) to: Option<Bytes>,
+    /// What is read, if its keys are streams.
+    pub(super) reads: Option<StreamReads>,
 }
 
 /// What is taken, as the file of its commands says it.
@@ -74,28 +79,81 @@ impl BlockingPop {
             takes,
             count: *call.inputs.numbers.first()?,
             to: None,
+            reads: None,
         })
     }
 
-    /// The operation that takes from the first of these keys that is not empty. Its outcome is
-    /// `Nil` if there is none.
+    /// The operation that takes from the first key that is not empty, or reads all of them. Its
+    /// outcome is `Nil` if there is none.
     #[must_use]
-    pub fn take(&self, keys: &[Bytes]) -> (Bytes, Action) {
+    pub fn take_all(&self) -> (Bytes, Action) {
+        self.take(0..self.keys.len(), false)
+    }
+
+    /// The same of the key at this place. See [`Self::finds_nothing`].
+    #[must_use]
+    pub fn take_at(&self, at: usize) -> (Bytes, Action) {
+        self.take(at..at + 1, true)
+    }
+
+    /// Whether it first tries all of its keys in one operation, if they are in one partition.
+    #[must_use]
+    pub fn tries_all(&self) -> bool {
+        self.reads.is_some() && self.keys.len() > 1
+    }
+
+    /// That operation. See [`Self::finds_nothing`].
+    #[must_use]
+    pub fn try_all(&self) -> (Bytes, Action) {
+        self.take(0..self.keys.len(), true)
+    }
+
+    fn take(&self, range: Range<usize>, learns: bool) -> (Bytes, Action) {
+        let keys = self.keys.get(range.clone()).unwrap_or_default();
         let (key, others) = match keys.split_first() {
             Some((key, others)) => (key.clone(), others.to_vec()),
             None => (Bytes::new(), Vec::new()),
         };
-        let action = match &self.to {
-            Some(to) => Action::call(self.takes.take, &[], [to.clone()]),
-            None => Action::call(self.takes.take, &[self.count], others),
+        let action = match (&self.to, &self.reads) {
+            (_, Some(reads)) => reads.action(range, others, learns),
+            (Some(to), None) => Action::call(self.takes.take, &[], [to.clone()]),
+            (None, None) => Action::call(self.takes.take, &[self.count], others),
         };
         (key, action)
     }
 
-    /// The operation that waits at a key until it is not empty.
+    /// Whether nothing was taken from the keys from this place on. If what is waited for depends on
+    /// what they hold, that is kept.
+    pub fn finds_nothing(&mut self, from: usize, outcome: &Outcome) -> bool {
+        match (outcome, &mut self.reads) {
+            (Outcome::Nil, _) => true,
+            (Outcome::Many(ids), Some(reads)) => {
+                reads.learn(from, ids);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The operation that waits at the key at this place until it is not empty.
     #[must_use]
-    pub fn wait(&self) -> Action {
-        Action::call(self.takes.wait, &[], Vec::new())
+    pub fn wait_at(&self, at: usize) -> Action {
+        match &self.reads {
+            Some(reads) => reads.wait_at(at),
+            None => Action::call(self.takes.wait, &[], Vec::new()),
+        }
+    }
+
+    /// The same with bytes of its own: it keeps nothing of the buffer that it was read from.
+    #[must_use]
+    pub fn detached(mut self) -> Self {
+        let copy = |bytes: &mut Bytes| *bytes = Bytes::copy_from_slice(bytes);
+        self.keys.iter_mut().for_each(copy);
+        self.to.iter_mut().for_each(copy);
+        if let Some(reads) = &mut self.reads {
+            reads.names().for_each(copy);
+        }
+        self
     }
 
     /// The operation that puts back what was taken, with its key. `None`: it need not be put back,

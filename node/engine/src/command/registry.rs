@@ -42,6 +42,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
     streams::PROCEDURES,
     stream_groups::PROCEDURES,
     stream_claims::PROCEDURES,
+    stream_reads::PROCEDURES,
     bitfields::PROCEDURES,
     conditional::PROCEDURES,
     increase::PROCEDURES,

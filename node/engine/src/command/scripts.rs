@@ -443,7 +443,7 @@ mod running {
                     if !pop.keys.iter().all(|key| (self.belongs)(self.map, key)) {
                         return Err(errors::NON_LOCAL_KEY);
                     }
-                    let (key, action) = pop.take(&pop.keys);
+                    let (key, action) = pop.take_all();
                     pop.shape.reply(self.rows.step(self.map, &key, &action))
                 }
                 ParsedRequest::Many(many) => {

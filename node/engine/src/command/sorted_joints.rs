@@ -466,6 +466,7 @@ impl BlockingPop {
             takes: popped(most),
             count: 1,
             to: None,
+            reads: None,
         }
     }
 }
@@ -526,5 +527,6 @@ fn pop_some(c: CommandCall<'_>) -> Parsed {
         takes: popped(most),
         count,
         to: None,
+        reads: None,
     })))
 }

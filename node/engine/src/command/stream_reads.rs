@@ -1,23 +1,31 @@
 //! `XREAD` and `XREADGROUP`: new entries of one stream or several.
 
 use super::description::keys_and_ids_after_word;
+use super::pops::{BlockingPop, PopKind};
 use super::reply_tree::ReplyTree;
 use super::stream_groups::{DELIVER, SILENT};
 use super::streams::{shown, strict_id};
 use super::{
-    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, SYNTAX, Shape, command, is,
+    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, ParsedRequest, SYNTAX, Shape,
+    command, is,
 };
 use crate::command::operation::{Action, Footprint};
-use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, values};
+use crate::command::procedure::{
+    Inputs, JOINT, Joint, Procedure, WRITES, count, procedure, values,
+};
 use crate::command::rows::Rows;
+use crate::store::change::KeyChange;
 use crate::store::collection::answer_max;
 use crate::store::streams::StreamView;
+use crate::value::integer::integer;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use crate::value::types::stream::StreamId;
 use bytes::Bytes;
 use doyen_placement::MapId;
 use doyen_placement::level::SORTED;
+use std::ops::Range;
+use std::time::Duration;
 
 pub(super) const ROWS: &[Description<ParseFn>] = &[
     command(
@@ -42,29 +50,41 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     .parse(|c| asked(c, true)),
 ];
 
+pub(crate) static PROCEDURES: &[&Procedure] = &[&READ_WAIT, &GROUP_WAIT];
+
 pub(crate) static JOINTS: &[&Joint] = &[&READ, &READ_GROUP];
 
 /// The first of these numbers.
 const NUMBER: u16 = 240;
 
-/// Entries of streams behind ids. The number: how many of each at most, 0: all. The runs: the ids
-/// ([`ReadFrom`]), one after the other, and the further keys. → a tree, or `Nil`: there are none
+/// Entries of streams behind ids. The numbers: how many of each at most, 0: all, and 1 if the caller
+/// learns what it may wait for. The runs: the ids ([`ReadFrom`]), one after the other, and the
+/// further keys. → a tree, or `Nil`: there are none. Instead of that, the caller learns the id of
+/// each key behind which it waits: → `Many`, its two numbers
 static READ: Joint = Joint {
     number: NUMBER,
     name: "stream read",
     kind: Some(Kind::Stream),
     level: SORTED,
-    numbers: 1,
+    numbers: 2,
     others: |runs| (runs > 0).then_some((1..runs, 1)),
     footprint: values,
     run: |inputs, key, rows| {
-        let most = most(inputs.numbers[0]);
-        each(inputs, (0, key), rows, |(map, key), from, rows| {
+        let [wanted, learns] = inputs.numbers[..] else {
+            return Outcome::Failed(Failure::NotAnInteger);
+        };
+        let (most, mut ids) = (most(wanted), Vec::new());
+        let found = each(inputs, (0, key), rows, |(map, key), from, rows| {
             let cx = *rows.cx();
             let stream = StreamView::of(rows.seen(map, key), &cx);
-            let ReadFrom::Behind(id) = from else {
-                return Outcome::Nil;
+            let id = match from {
+                ReadFrom::Behind(id) => id,
+                ReadFrom::Last | ReadFrom::New => stream.meta().last,
             };
+            ids.extend(id.numbers().map(Outcome::Int));
+            if from != ReadFrom::Behind(id) {
+                return Outcome::Nil;
+            }
             let Some(first) = id.next() else {
                 return Outcome::Nil;
             };
@@ -76,7 +96,11 @@ static READ: Joint = Joint {
                 Ok(tree) => tree.outcome(),
                 Err(failure) => Outcome::Failed(failure),
             }
-        })
+        });
+        match found {
+            Outcome::Nil if learns == 1 => Outcome::Many(ids),
+            found => found,
+        }
     },
     ..JOINT
 };
@@ -114,6 +138,36 @@ static READ_GROUP: Joint = Joint {
     },
     ..JOINT
 };
+
+/// How many entries there are behind an id. Callers may wait with it. → `Int`
+pub(super) static READ_WAIT: Procedure =
+    procedure(NUMBER - 7, "stream read wait", Kind::Stream, (2, 0)).on_held(|inputs, found, cx| {
+        let stream = StreamView::of(found, cx);
+        let from = StreamId::of_numbers(inputs.numbers[0], inputs.numbers[1]).next();
+        let entries = from.map_or(0, |from| stream.len_within(from..=StreamId::MAX));
+        (count(entries), KeyChange::None)
+    });
+
+/// The line in which callers wait with it: one for each id.
+pub(super) fn line_of(inputs: &Inputs) -> Bytes {
+    let id = StreamId::of_numbers(inputs.numbers[0], inputs.numbers[1]);
+    Bytes::copy_from_slice(&id.bytes())
+}
+
+/// How many entries a group has not delivered. The run: its name. Callers may wait with it. →
+/// `Int`, or `Nil`: there is no such group
+pub(super) static GROUP_WAIT: Procedure =
+    procedure(NUMBER - 6, "stream group wait", Kind::Stream, (0, 1)).on_held(
+        |inputs, found, cx| {
+            let stream = StreamView::of(found, cx);
+            let Some(group) = stream.group(&inputs.bytes[0]) else {
+                return (Outcome::Nil, KeyChange::None);
+            };
+            let from = group.last.next();
+            let entries = from.map_or(0, |from| stream.len_within(from..=StreamId::MAX));
+            (count(entries), KeyChange::None)
+        },
+    );
 
 /// How many, if 0 is all.
 fn most(wanted: i64) -> usize {
@@ -210,15 +264,70 @@ fn each(
     tree.outcome()
 }
 
-/// The arguments of `XREAD` or `XREADGROUP`.
-#[derive(Debug, Default)]
-struct ReadOptions {
+/// What a command reads of streams, besides their keys.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct StreamReads {
     wanted: i64,
     keeps_none: bool,
     /// The group and the consumer.
     group: Option<[Bytes; 2]>,
-    keys: Vec<Bytes>,
+    /// For each key, what is read of it.
     from: Vec<ReadFrom>,
+}
+
+impl StreamReads {
+    /// The operation that reads the keys of this range. `others` are those behind the first.
+    pub(super) fn action(&self, keys: Range<usize>, others: Vec<Bytes>, learns: bool) -> Action {
+        let mut ids = Vec::new();
+        let from = self.from.get(keys).unwrap_or_default();
+        from.iter().for_each(|from| from.put(&mut ids));
+        let ids = [Bytes::from(ids)].into_iter().chain(others);
+        match &self.group {
+            Some(group) => {
+                let runs: Vec<Bytes> = group.iter().cloned().chain(ids).collect();
+                let numbers = [self.wanted, i64::from(self.keeps_none)];
+                Action::call(&READ_GROUP, &numbers, runs)
+            }
+            None => {
+                let numbers = [self.wanted, i64::from(learns)];
+                Action::call(&READ, &numbers, ids.collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Keeps the ids behind which the keys from this place on are waited for.
+    pub(super) fn learn(&mut self, at: usize, ids: &[Outcome]) {
+        for (from, id) in self.from.iter_mut().skip(at).zip(ids.chunks_exact(2)) {
+            if let [Outcome::Int(ms), Outcome::Int(seq)] = *id {
+                *from = ReadFrom::Behind(StreamId::of_numbers(ms, seq));
+            }
+        }
+    }
+
+    /// The operation that waits at the key at this place.
+    pub(super) fn wait_at(&self, at: usize) -> Action {
+        match (&self.group, self.from.get(at)) {
+            (Some([group, _]), _) => Action::call(&GROUP_WAIT, &[], [group.clone()]),
+            (None, Some(ReadFrom::Behind(id))) => {
+                Action::call(&READ_WAIT, &id.numbers(), Vec::new())
+            }
+            (None, _) => Action::call(&READ_WAIT, &StreamId::MAX.numbers(), Vec::new()),
+        }
+    }
+
+    /// Its names, as they stand in the command.
+    pub(super) fn names(&mut self) -> impl Iterator<Item = &mut Bytes> {
+        self.group.iter_mut().flatten()
+    }
+}
+
+/// The arguments of `XREAD` or `XREADGROUP`.
+#[derive(Debug, Default)]
+struct ReadOptions {
+    reads: StreamReads,
+    keys: Vec<Bytes>,
+    /// How long it waits if there is nothing. Inner `None`: for ever.
+    waits: Option<Option<Duration>>,
 }
 
 impl ReadOptions {
@@ -228,10 +337,11 @@ impl ReadOptions {
         while at < c.args.len() && streams.is_none() {
             let (option, more) = (c.args.get(at), c.args.len() - 1 - at);
             if is(option, "BLOCK") && more > 0 {
-                return Err("ERR BLOCK is not there yet: ask again after a while".into());
+                at += 1;
+                it.waits = Some(waits(c, at)?);
             } else if is(option, "COUNT") && more > 0 {
                 at += 1;
-                it.wanted = c.number(at)?.max(0);
+                it.reads.wanted = c.number(at)?.max(0);
             } else if is(option, "STREAMS") && more > 0 {
                 streams = Some(at + 1);
             } else if is(option, "GROUP") && more > 1 {
@@ -242,7 +352,7 @@ impl ReadOptions {
                             .into(),
                     );
                 }
-                it.group = Some([c.args.bytes(at + 1), c.args.bytes(at + 2)]);
+                it.reads.group = Some([c.args.bytes(at + 1), c.args.bytes(at + 2)]);
                 at += 2;
             } else if is(option, "NOACK") {
                 if !is_of_group {
@@ -252,7 +362,7 @@ impl ReadOptions {
                             .into(),
                     );
                 }
-                it.keeps_none = true;
+                it.reads.keeps_none = true;
             } else {
                 return Err(SYNTAX.into());
             }
@@ -271,12 +381,14 @@ impl ReadOptions {
             )
             .into());
         }
-        if is_of_group && it.group.is_none() {
+        if is_of_group && it.reads.group.is_none() {
             return Err("ERR Missing GROUP option for XREADGROUP".into());
         }
         for at in first..first + words / 2 {
             it.keys.push(c.args.bytes(at));
-            it.from.push(from(c.args.get(at + words / 2), is_of_group)?);
+            it.reads
+                .from
+                .push(from(c.args.get(at + words / 2), is_of_group)?);
         }
         Ok(it)
     }
@@ -303,24 +415,50 @@ fn from(text: &[u8], is_of_group: bool) -> Result<ReadFrom, ErrorText> {
     }
 }
 
+/// How long a command waits, by the argument at this place: milliseconds.
+fn waits(c: CommandCall<'_>, at: usize) -> Result<Option<Duration>, ErrorText> {
+    let ms = integer(c.args.get(at)).ok_or("ERR timeout is not an integer or out of range")?;
+    match u64::try_from(ms) {
+        Err(_) => Err("ERR timeout is negative".into()),
+        Ok(0 | FOR_EVER_MS..) => Ok(None),
+        Ok(ms) => Ok(Some(Duration::from_millis(ms))),
+    }
+}
+
+/// A longer time to wait is for ever: 100 years.
+const FOR_EVER_MS: u64 = 100 * 365 * 86_400_000;
+
+/// Reads that wait.
+static READS: PopKind = PopKind {
+    take: &READ,
+    wait: &READ_WAIT,
+    put_back: |_| None,
+};
+/// The same for a group. An entry that is lost on its way stays pending.
+static GROUP_READS: PopKind = PopKind {
+    take: &READ_GROUP,
+    wait: &GROUP_WAIT,
+    ..READS
+};
+
 fn asked(c: CommandCall<'_>, is_of_group: bool) -> Parsed {
-    let mut it = ReadOptions::parse(c, is_of_group)?;
-    let mut ids = Vec::new();
-    it.from.iter().for_each(|from| from.put(&mut ids));
-    let others = it.keys.split_off(1);
-    let ids = [Bytes::from(ids)].into_iter().chain(others);
-    let action = match it.group {
-        Some(group) => {
-            let runs: Vec<Bytes> = group.into_iter().chain(ids).collect();
-            let numbers = [it.wanted, i64::from(it.keeps_none)];
-            Action::call(&READ_GROUP, &numbers, runs)
-        }
-        None => Action::call(&READ, &[it.wanted], ids.collect::<Vec<_>>()),
+    let it = ReadOptions::parse(c, is_of_group)?;
+    let pop = BlockingPop {
+        keys: it.keys,
+        timeout: it.waits.flatten(),
+        shape: Shape::TreeTaken,
+        takes: if is_of_group { &GROUP_READS } else { &READS },
+        count: 0,
+        to: None,
+        reads: Some(it.reads),
     };
-    let key = it.keys.pop().unwrap_or_default();
-    Ok(super::ParsedRequest::One {
+    if it.waits.is_some() {
+        return Ok(ParsedRequest::Pop(Box::new(pop)));
+    }
+    let (key, action) = pop.take_all();
+    Ok(ParsedRequest::One {
         key,
         action,
-        shape: Shape::TreeTaken,
+        shape: pop.shape,
     })
 }

@@ -25,6 +25,10 @@
 //! that a line survives a failover; later ones come behind. A ticket that takes a grant always
 //! keeps its age, because its caller may have to wait again.
 //!
+//! Callers that wait for different things in one key wait in lines of their own: those that read a
+//! stream behind an id, for each id, and those of a group of consumers. A change wakes the first of
+//! each line.
+//!
 //! All processes share a room. Each may fill as much of it as is left beside all tickets: one alone
 //! gets a half, two get a third each. So one that fills what it may leaves room for the others.
 
@@ -33,6 +37,7 @@ use crate::store::Effect;
 use bytes::Bytes;
 use doyen_gossip::Time;
 use doyen_placement::{MapId, MemberId, PartitionRef};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -41,8 +46,11 @@ const TICKET_OVERHEAD: usize = 960;
 /// A line that is blocked rests for this time at least, unless its key changes.
 const REST_LEAST: Duration = Duration::from_millis(5);
 
-/// A key that callers wait for.
-pub(crate) type WaitedKey = (PartitionRef, MapId, Bytes);
+/// A key that callers wait for, and the name of a line there. Lines of one key do not wait for each
+/// other. Most operations wait in the line without a name.
+pub(crate) type WaitedKey = (PartitionRef, MapId, Bytes, Bytes);
+/// The lines of each key, by their names.
+type LinesOfKeys = BTreeMap<Bytes, BTreeMap<Bytes, TicketLine>>;
 /// The data thread of a caller, and the number of the ticket there.
 pub(crate) type TicketName = (MemberId, u64);
 /// The order in a line: since when a ticket waits, and which one came first.
@@ -121,7 +129,7 @@ struct TicketLine {
 /// All lines of one data thread.
 #[derive(Debug)]
 pub(crate) struct WaitingRoom<W> {
-    lines: BTreeMap<(PartitionRef, MapId), BTreeMap<Bytes, TicketLine>>,
+    lines: BTreeMap<(PartitionRef, MapId), LinesOfKeys>,
     tickets: BTreeMap<TicketName, Placed<W>>,
     /// Lines whose first ticket is to be tried, in the order in which they were woken.
     woken: BTreeMap<u64, WaitedKey>,
@@ -134,6 +142,14 @@ pub(crate) struct WaitingRoom<W> {
     filled: Filled,
     /// The part of each process.
     of_processes: BTreeMap<MemberId, Filled>,
+}
+
+/// All lines of a map's keys.
+fn keys_of(at: PartitionRef, map: MapId, keys: &LinesOfKeys) -> impl Iterator<Item = WaitedKey> {
+    let lines = keys
+        .iter()
+        .flat_map(|(key, lines)| lines.keys().map(move |line| (key, line)));
+    lines.map(move |(key, line)| (at, map, key.clone(), line.clone()))
 }
 
 impl<W> Default for WaitingRoom<W> {
@@ -168,16 +184,20 @@ impl<W> WaitingRoom<W> {
     #[inline]
     pub(crate) fn waiting(&self, at: PartitionRef, map: MapId, key: &[u8]) -> usize {
         let keys = self.lines.get(&(at, map));
-        let line = keys.and_then(|keys| keys.get(key));
-        line.map_or(0, |line| line.tickets.len())
+        let lines = keys.and_then(|keys| keys.get(key));
+        let lines = lines.into_iter().flat_map(BTreeMap::values);
+        lines.map(|line| line.tickets.len()).sum()
     }
 
-    fn line(&self, (at, map, key): &WaitedKey) -> Option<&TicketLine> {
-        self.lines.get(&(*at, *map))?.get(key)
+    fn line(&self, (at, map, key, line): &WaitedKey) -> Option<&TicketLine> {
+        self.lines.get(&(*at, *map))?.get(key)?.get(line)
     }
 
-    fn line_mut(&mut self, (at, map, key): &WaitedKey) -> Option<&mut TicketLine> {
-        self.lines.get_mut(&(*at, *map))?.get_mut(key)
+    fn line_mut(&mut self, (at, map, key, line): &WaitedKey) -> Option<&mut TicketLine> {
+        self.lines
+            .get_mut(&(*at, *map))?
+            .get_mut(key)?
+            .get_mut(line)
     }
 
     fn number(&mut self) -> u64 {
@@ -209,7 +229,7 @@ impl<W> WaitingRoom<W> {
             self.give_back(name);
             return Ok(());
         }
-        let bytes = bytes + key.2.len() + TICKET_OVERHEAD;
+        let bytes = bytes + key.2.len() + key.3.len() + TICKET_OVERHEAD;
         let process = name.0.member();
         let mut own = self.of_processes.get(&process).copied().unwrap_or_default();
         own.add(bytes);
@@ -222,7 +242,8 @@ impl<W> WaitingRoom<W> {
         self.filled.add(bytes);
         let number = self.number();
         let lines = self.lines.entry((key.0, key.1)).or_default();
-        let line = lines.entry(key.2.clone()).or_insert_with(|| TicketLine {
+        let lines = lines.entry(key.2.clone()).or_default();
+        let line = lines.entry(key.3.clone()).or_insert_with(|| TicketLine {
             began: now,
             tickets: BTreeMap::new(),
             grants: BTreeSet::new(),
@@ -341,10 +362,15 @@ impl<W> WaitingRoom<W> {
 
     fn end_line(&mut self, key: &WaitedKey) {
         self.set_next(key, NextTicket::Now);
-        let (at, map, name) = key;
-        if let Some(lines) = self.lines.get_mut(&(*at, *map)) {
-            lines.remove(name);
+        let (at, map, name, line) = key;
+        if let Some(keys) = self.lines.get_mut(&(*at, *map))
+            && let Some(lines) = keys.get_mut(name)
+        {
+            lines.remove(line);
             if lines.is_empty() {
+                keys.remove(name);
+            }
+            if keys.is_empty() {
                 self.lines.remove(&(*at, *map));
             }
         }
@@ -363,7 +389,7 @@ impl<W> WaitingRoom<W> {
     pub(crate) fn end(&mut self, at: PartitionRef) -> Vec<TicketName> {
         let maps = self.lines.range((at, MapId(0))..=(at, MapId(u32::MAX)));
         let keys: Vec<WaitedKey> = maps
-            .flat_map(|((at, map), lines)| lines.keys().map(|key| (*at, *map, key.clone())))
+            .flat_map(|((at, map), keys)| keys_of(*at, *map, keys))
             .collect();
         let mut names = Vec::new();
         for key in keys {
@@ -396,13 +422,17 @@ impl<W> WaitingRoom<W> {
 
     fn wake_of(&mut self, at: PartitionRef, effect: &Effect) {
         if let Some((map, key)) = effect.place() {
-            let lines = self.lines.get(&(at, map));
-            if let Some((key, _)) = lines.and_then(|lines| lines.get_key_value(key)) {
-                self.wake(&(at, map, key.clone()));
+            let keys = self.lines.get(&(at, map));
+            if let Some((key, lines)) = keys.and_then(|keys| keys.get_key_value(key)) {
+                let lines = lines
+                    .keys()
+                    .map(|line| (at, map, key.clone(), line.clone()));
+                let lines: SmallVec<[WaitedKey; 1]> = lines.collect();
+                lines.iter().for_each(|line| self.wake(line));
             }
         } else if let Effect::Clear { map } = effect {
-            let lines = self.lines.get(&(at, *map)).into_iter().flatten();
-            let keys: Vec<WaitedKey> = lines.map(|(key, _)| (at, *map, key.clone())).collect();
+            let keys = self.lines.get(&(at, *map)).into_iter();
+            let keys: Vec<WaitedKey> = keys.flat_map(|keys| keys_of(at, *map, keys)).collect();
             keys.iter().for_each(|key| self.wake(key));
         }
     }

@@ -308,7 +308,8 @@ impl Host {
             tickets: self.limits.tickets_max.saturating_mul(shares),
             bytes: self.limits.tickets_bytes_max() / 2 * shares,
         };
-        let key = (at, operation.map, operation.key.clone());
+        let line = operation.action.line();
+        let key = (at, operation.map, operation.key.clone(), line);
         let ticket = Ticket {
             name,
             bytes: operation.bytes_apart(),

@@ -95,7 +95,7 @@ fn asked(line: &str) -> Vec<(String, Action)> {
             .map(|at| (text(&words[at]), many.action(args, at)))
             .collect(),
         Ok(ParsedRequest::Pop(pop)) => {
-            let (key, action) = pop.take(&pop.keys);
+            let (key, action) = pop.take_all();
             vec![(text(&key), action)]
         }
         Err(why) => panic!("{line}: {}", why.0),

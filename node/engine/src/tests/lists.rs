@@ -303,6 +303,16 @@ fn a_transaction_edits_a_list_again_and_again() {
     w.check_copies();
 }
 
+/// Regression: the outcome had a list too many within each other, and ended the connection.
+#[test]
+fn a_transaction_of_another_node_pops_from_the_first_list_that_has_elements() {
+    let mut w = World::new(68, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    w.list_of(1, "RPUSH l a b");
+    let answers = w.transact(2, &[], [("l", of("LMPOP 1 l LEFT COUNT 5"))]);
+    assert_eq!(shown(answers), "[[l [a b]]]");
+}
+
 /// A copy may run a version that has no lists: nothing of them may reach it.
 #[test]
 fn while_a_member_speaks_an_older_level_there_are_no_lists() {

@@ -39,7 +39,7 @@ impl World {
                 text(&shape.reply(self.ask(n, &key, action)))
             }
             Ok(ParsedRequest::Pop(pop)) => {
-                let (key, action) = pop.take(&pop.keys);
+                let (key, action) = pop.take_all();
                 let key = String::from_utf8(key.to_vec()).expect("text");
                 text(&pop.shape.reply(self.ask(n, &key, action)))
             }

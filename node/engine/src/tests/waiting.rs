@@ -12,6 +12,7 @@ use doyen_placement::Reshape;
 use doyen_placement::division::Cut;
 
 mod pops;
+mod streams;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -230,3 +230,65 @@ async fn pops_and_moves_of_lists_wait() {
     }
     node.stop().await;
 }
+
+/// Reads of streams wait as pops do, but what comes is for all of them.
+#[tokio::test]
+async fn reads_of_streams_wait_for_entries() {
+    let node = Node::of_threads(2, None, 50, limits());
+    let mut client = node.client().await;
+    let entry = |key: &str, id: &str| {
+        let fields = Reply::Array(vec![bulk("f"), bulk("v")]);
+        let entry = Reply::Array(vec![bulk(id), fields]);
+        Reply::Array(vec![bulk(key), Reply::Array(vec![entry])])
+    };
+    let made = ask(&mut client, "XGROUP CREATE s g $ MKSTREAM").await;
+    assert_eq!(made, Reply::Simple("OK".into()));
+    let first = node
+        .waits(&["XREAD BLOCK 0 STREAMS r s $ $", "PING"], 1)
+        .await;
+    let second = node.waits(&["XREAD BLOCK 0 STREAMS s $"], 2).await;
+    let group = "XREADGROUP GROUP g c BLOCK 0 STREAMS s >";
+    let third = node.waits(&[group], 3).await;
+    let fourth = node.waits(&[group], 4).await;
+    assert_eq!(ask(&mut client, "XADD s 1-0 f v").await, bulk("1-0"));
+    let one = || Reply::Array(vec![entry("s", "1-0")]);
+    assert_eq!(first.replies().await, [one(), Reply::Simple("PONG".into())]);
+    assert_eq!(second.replies().await, [one()]);
+    assert_eq!(third.replies().await, [one()]);
+    node.blocked(1).await;
+    assert_eq!(ask(&mut client, "XADD s 2-0 f v").await, bulk("2-0"));
+    let two = Reply::Array(vec![entry("s", "2-0")]);
+    assert_eq!(fourth.replies().await, [two]);
+    // What is there is answered at once, of all keys.
+    assert_eq!(ask(&mut client, "XADD {s}t 3-0 f v").await, bulk("3-0"));
+    let both = Reply::Array(vec![entry("s", "2-0"), entry("{s}t", "3-0")]);
+    let line = "XREAD BLOCK 0 STREAMS s {s}t 1 1";
+    assert_eq!(ask(&mut client, line).await, both);
+    for (line, reply) in [
+        ("XREAD BLOCK 1 STREAMS s none $ $", Reply::Nil),
+        (
+            "XREAD BLOCK -1 STREAMS s $",
+            error("ERR timeout is negative"),
+        ),
+        (
+            "XREAD BLOCK x STREAMS s $",
+            error("ERR timeout is not an integer or out of range"),
+        ),
+        ("XREAD STREAMS s 2-0", Reply::Nil),
+    ] {
+        assert_eq!(ask(&mut client, line).await, reply, "{line}");
+    }
+    let fifth = node.waits(&[group], 1).await;
+    assert_eq!(ask(&mut client, "XGROUP DESTROY s g").await, Reply::Int(1));
+    let [Reply::Error(why)] = &fifth.replies().await[..] else {
+        panic!("no error")
+    };
+    assert!(why.starts_with("NOGROUP"), "{why}");
+    // Nothing waits in a transaction.
+    ask(&mut client, "MULTI").await;
+    ask(&mut client, "XREAD BLOCK 0 STREAMS s $").await;
+    assert_eq!(
+        ask(&mut client, "EXEC").await,
+        Reply::Array(vec![Reply::Nil])
+    );
+}

@@ -16,7 +16,8 @@ fn at(partition: u32) -> PartitionRef {
 }
 
 fn key(partition: u32, key: u8) -> WaitedKey {
-    (at(partition), MapId(0), Bytes::copy_from_slice(&[key]))
+    let key = Bytes::copy_from_slice(&[key]);
+    (at(partition), MapId(0), key, Bytes::new())
 }
 
 fn ticket(member: u64, n: u64) -> Ticket<()> {
@@ -111,6 +112,33 @@ fn a_change_wakes_one_and_only_those_of_its_key() {
     room.changed(at(0), &Effect::Clear { map: MapId(0) });
     let all = [room.next_woken(), room.next_woken(), room.next_woken()];
     assert_eq!(all, [Some(key(0, 1)), Some(key(0, 2)), None]);
+}
+
+#[test]
+fn lines_of_one_key_do_not_wait_for_each_other() {
+    let mut room = WaitingRoom::default();
+    let times = (ms(0), Duration::ZERO, LEASE);
+    let lines: Vec<WaitedKey> = (0..3_u8)
+        .map(|name| {
+            let (at, map, key, _) = key(0, 1);
+            (at, map, key, Bytes::copy_from_slice(&[name]))
+        })
+        .collect();
+    for (n, line) in (1..).zip(&lines) {
+        room.enter(line.clone(), ticket(1, n), times, MOST)
+            .expect("room");
+    }
+    for line in &lines {
+        assert_eq!(room.next_woken().as_ref(), Some(line));
+        room.rest(line, ms(0), Duration::from_secs(60));
+    }
+    assert_eq!(room.waiting(at(0), MapId(0), &[1]), 3);
+    room.leave((MemberId(1), 2));
+    room.changed(at(0), &deletion(1));
+    let woken: Vec<WaitedKey> = std::iter::from_fn(|| room.next_woken()).collect();
+    assert_eq!(woken, [lines[0].clone(), lines[2].clone()]);
+    assert_eq!(room.end(at(0)).len(), 2);
+    assert!(room.lines.is_empty() && room.is_empty() && !room.has_woken());
 }
 
 #[test]

@@ -5,9 +5,9 @@ use super::*;
 
 /// The tag of an outcome that is a list of them.
 const OUTCOMES: u8 = 6;
-/// The outcome of a transaction holds those of its steps, which may be lists. A list within those
-/// is refused.
-const LISTS_MAX: u8 = 2;
+/// The outcome of a transaction holds those of its steps, which may be lists, as of a key and what was
+/// taken from it. A list within those is refused.
+const LISTS_MAX: u8 = 3;
 
 /// The tags of effects.
 const PUT: u8 = 0;

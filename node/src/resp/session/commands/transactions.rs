@@ -185,7 +185,7 @@ impl CommandQueue {
             }
             // Nothing waits in a transaction.
             Ok(RespRequest::Data(data::ParsedRequest::Pop(pop))) => {
-                let (key, action) = pop.take(&pop.keys);
+                let (key, action) = pop.take_all();
                 self.steps.push(OperationStep::Key {
                     map: self.map,
                     key: Bytes::copy_from_slice(&key),

@@ -1,5 +1,6 @@
 //! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back. Pops
-//! that do not wait (`ZMPOP`) try keys of several partitions in the same way.
+//! that do not wait (`ZMPOP`) try keys of several partitions in the same way, and reads of streams
+//! that wait for entries (`XREAD BLOCK`) wait so.
 //!
 //! ```text
 //!   each key is tried ── all are empty ──> a ticket at each key ── granted ──> taken from that key
@@ -66,6 +67,8 @@ pub(crate) struct PopReply {
 
 #[derive(Debug)]
 enum PopStep {
+    /// Reads all keys together, before it waits.
+    TryAll,
     /// Takes from the key at this place, before it waits.
     Try(usize),
     /// Waits in line.
@@ -111,18 +114,19 @@ impl Drop for CountedWaiter {
 }
 
 impl PopReply {
-    fn new(about: (KeyspaceId, MapId), (mut pop, waits): (BlockingPop, bool), now: Time) -> Self {
+    fn new(about: (KeyspaceId, MapId), (pop, waits): (BlockingPop, bool), now: Time) -> Self {
         // Slices of the client's input would hold all of the input around them.
-        for key in &mut pop.keys {
-            *key = Bytes::copy_from_slice(key);
-        }
+        let pop = pop.detached();
         Self {
             about,
             began: now,
             waits,
             until: pop.timeout.map(|lasts| now + lasts),
             asked: Outstanding::default(),
-            step: PopStep::Try(0),
+            step: match pop.tries_all() {
+                true => PopStep::TryAll,
+                false => PopStep::Try(0),
+            },
             due: true,
             tickets: vec![PopTicket::No; pop.keys.len()],
             withdrawn: Vec::new(),
@@ -194,8 +198,14 @@ impl PopReply {
 
     /// The outcome of a take.
     fn taken(&mut self, outcome: Outcome, now: Time) -> SessionEffect {
+        let from = match self.step {
+            PopStep::Try(at) | PopStep::Take(at) => at,
+            PopStep::TryAll | PopStep::Wait | PopStep::Over(_) => 0,
+        };
+        let apart = matches!(outcome, Outcome::Failed(Failure::CrossPartition));
         let nothing = match &outcome {
-            Outcome::Nil => true,
+            outcome if self.pop.finds_nothing(from, outcome) => true,
+            Outcome::Failed(Failure::CrossPartition) => matches!(self.step, PopStep::TryAll),
             // It did not happen, and the client is to wait anyway.
             Outcome::Failed(
                 Failure::WrongType | Failure::Unavailable | Failure::Overtaken | Failure::Stale,
@@ -213,6 +223,7 @@ impl PopReply {
             return self.end(PopEnd::Nothing(ends));
         }
         match self.step {
+            PopStep::TryAll if apart => self.step = PopStep::Try(0),
             PopStep::Try(at) if at + 1 < self.pop.keys.len() => self.step = PopStep::Try(at + 1),
             PopStep::Take(at) => {
                 self.withdraw(at);
@@ -283,8 +294,12 @@ impl PopReply {
         };
         match self.step {
             PopStep::Over(_) => {}
+            PopStep::TryAll => {
+                let (key, action) = self.pop.try_all();
+                self.asked.ask(asker, TAKEN, operation(key, action));
+            }
             PopStep::Try(at) | PopStep::Take(at) => {
-                let (key, action) = self.pop.take(&self.pop.keys[at..=at]);
+                let (key, action) = self.pop.take_at(at);
                 self.asked.ask(asker, TAKEN, operation(key, action));
             }
             PopStep::Wait => {
@@ -299,7 +314,7 @@ impl PopReply {
                     std::mem::replace(&mut asker.patience, Patience::InLine { age, until });
                 for at in 0..self.tickets.len() {
                     if self.tickets[at] == PopTicket::No {
-                        let operation = operation(self.pop.keys[at].clone(), self.pop.wait());
+                        let operation = operation(self.pop.keys[at].clone(), self.pop.wait_at(at));
                         // A command has fewer keys than that.
                         let part = u32::try_from(at).unwrap_or(TAKEN - 1);
                         let (token, _) = asker.submit(part, operation);
@@ -407,10 +422,10 @@ impl PendingReply for PopReply {
         self.is_left = true;
         match self.step {
             PopStep::Wait => _ = self.end(PopEnd::Nothing(Unblocking::Timeout)),
-            PopStep::Try(_) | PopStep::Take(_) if self.due => {
+            PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_) if self.due => {
                 _ = self.end(PopEnd::Nothing(Unblocking::Timeout));
             }
-            PopStep::Try(_) | PopStep::Take(_) => {
+            PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_) => {
                 (0..self.tickets.len()).for_each(|at| self.withdraw(at));
             }
             PopStep::Over(_) => {}
