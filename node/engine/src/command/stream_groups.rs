@@ -606,8 +606,8 @@ fn delivered(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome,
     (tree.outcome(), change)
 }
 
-/// The arguments of `XGROUP CREATE` and `XGROUP SETID` behind the group: the id, whether it is that of
-/// the last entry, whether a stream is made, and how many entries are read.
+/// The arguments of `XGROUP CREATE` and `XGROUP SETID` behind the group: the id, whether it is
+/// that of the last entry, whether a stream is made, and how many entries are read.
 fn group_options(c: CommandCall<'_>, makes: bool) -> Result<([i64; 3], bool, i64), ErrorText> {
     let (mut make, mut entries_read, mut at) = (false, -1, 5);
     while at < c.args.len() {

@@ -57,8 +57,8 @@ pub(crate) static JOINTS: &[&Joint] = &[&READ, &READ_GROUP];
 /// The first of these numbers.
 const NUMBER: u16 = 240;
 
-/// Entries of streams behind ids. The numbers: how many of each at most, 0: all, and 1 if the caller
-/// learns what it may wait for. The runs: the ids ([`ReadFrom`]), one after the other, and the
+/// Entries of streams behind ids. The numbers: how many of each at most, 0: all, and 1 if the
+/// caller learns what it may wait for. The runs: the ids ([`ReadFrom`]), one after the other, and the
 /// further keys. → a tree, or `Nil`: there are none. Instead of that, the caller learns the id of
 /// each key behind which it waits: → `Many`, its two numbers
 static READ: Joint = Joint {
@@ -210,8 +210,8 @@ impl ReadFrom {
     }
 }
 
-/// Reads each of the keys, whose ids are in the run at this place, and makes one answer of what they
-/// have. Nothing happens if one of them is no stream, or has no such group.
+/// Reads each of the keys, whose ids are in the run at this place, and makes one answer of what
+/// they have. Nothing happens if one of them is no stream, or has no such group.
 fn each(
     inputs: &Inputs,
     (at, (map, first)): (usize, (MapId, &[u8])),
