@@ -325,7 +325,7 @@ fn content(value: &RdbValue) -> Result<(Kind, Bytes, Bytes), ErrorText> {
         }
         other => {
             let name = other.type_name();
-            return Err(format!("ERR there are no values of the type {name} here").into());
+            return Err(format!("ERR values of the type {name} are not restored here").into());
         }
     })
 }
