@@ -40,6 +40,7 @@ impl World {
 #[test]
 fn jobs_and_their_owners_survive_the_primary_and_tokens_grow() {
     let mut w = World::new(90, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
     let key = key_of(0);
     // Enough that they become a table.
     let ids: Vec<JobId> = (0..200)
@@ -83,6 +84,7 @@ fn jobs_and_their_owners_survive_the_primary_and_tokens_grow() {
 #[test]
 fn a_queue_that_was_deleted_gives_no_token_and_no_id_again() {
     let mut w = World::new(91, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
     let key = key_of(0);
     let id = w.pushed(1, &key, b"a");
     let job = w.job(1, &key);
@@ -100,6 +102,7 @@ fn a_queue_that_was_deleted_gives_no_token_and_no_id_again() {
 #[test]
 fn what_is_no_job_is_neither_taken_nor_in_the_way() {
     let mut w = World::new(92, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
     let key = key_of(0);
     let add = crate::command::elements::sorted_set_calls::add([(&b"x"[..], 1.0)].into_iter());
     assert_eq!(w.ask(1, &key, add), Outcome::Int(1));
@@ -111,6 +114,7 @@ fn what_is_no_job_is_neither_taken_nor_in_the_way() {
 #[test]
 fn jobs_whose_attempts_are_used_up_become_dead() {
     let mut w = World::new(93, 3, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
     let key = key_of(0);
     let id = w.pushed(1, &key, b"a");
     let job = w.job(1, &key);
