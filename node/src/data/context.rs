@@ -139,9 +139,9 @@ impl<D: FrontEnd> DataContext<D> {
         self.shard.forget(token);
     }
 
-    /// Combines what was read of keys in several partitions (`Shard::combine`).
+    /// Combines what was read of keys in several partitions (`Gathering::combined_at`).
     pub(crate) fn combine(&mut self, gathering: &Gathering) -> Result<GatherResult, Failure> {
-        self.shard.combine(self.now, gathering)
+        gathering.combined_at(self.now, &mut self.shard)
     }
 
     /// Asks the coordinator for the newest table. When it is here, the front end gets `asked`

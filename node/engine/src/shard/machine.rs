@@ -304,31 +304,6 @@ impl Shard {
         }
     }
 
-    /// Combines what was read of the keys of a command that are in several partitions. It is bounded
-    /// as an operation is.
-    ///
-    /// # Errors
-    /// The result is too large, or it is too much work.
-    pub fn combine(&mut self, now: Time, gathering: &Gathering) -> Result<GatherResult, Failure> {
-        let cx = &mut self.cx;
-        cx.host.now = cx.host.now.max(now);
-        let budget = cx.budgets.begin();
-        let combined = gathering.combine(&RunContext {
-            clock: 0,
-            unix_ms: cx.host.unix_ms(),
-            default_ttl_ms: None,
-            value_bytes_max: cx.host.limits.value_bytes_max,
-            packed_bytes_max: cx.host.limits.packed_bytes_max,
-            level: cx.host.tables.level(),
-            versions_from: 0,
-            next_write: 0,
-            waiting: 0,
-            budget: &budget,
-        });
-        cx.host.worked += cx.budgets.book(cx.host.now, &budget);
-        combined
-    }
-
     /// Releases outcomes that may be answered. Call it after a batch of inputs, with a clock and a
     /// lease that were read *after* them. `current` says whether the control thread still shows the
     /// view that was installed last. With an expired lease or an old view, nothing is released, and
@@ -428,5 +403,31 @@ impl Shard {
         for slot in self.slots.iter_mut().filter(|s| !s.calls.parked.is_empty()) {
             self.cx.pump(slot);
         }
+    }
+}
+
+impl Gathering {
+    /// Combines what was read of the keys, within what a shard lets an operation do.
+    ///
+    /// # Errors
+    /// The result is too large, or it is too much work.
+    pub fn combined_at(&self, now: Time, shard: &mut Shard) -> Result<GatherResult, Failure> {
+        let cx = &mut shard.cx;
+        cx.host.now = cx.host.now.max(now);
+        let budget = cx.budgets.begin();
+        let combined = self.combine(&RunContext {
+            clock: 0,
+            unix_ms: cx.host.unix_ms(),
+            default_ttl_ms: None,
+            value_bytes_max: cx.host.limits.value_bytes_max,
+            packed_bytes_max: cx.host.limits.packed_bytes_max,
+            level: cx.host.tables.level(),
+            versions_from: 0,
+            next_write: 0,
+            waiting: 0,
+            budget: &budget,
+        });
+        cx.host.worked += cx.budgets.book(cx.host.now, &budget);
+        combined
     }
 }

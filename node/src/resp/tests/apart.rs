@@ -380,8 +380,8 @@ async fn subscribers_are_told_what_the_steps_write() {
         ("SINTERSTORE C A B", &["del C"]),
         ("SMOVE A B 1", &["sadd B", "srem A", "del A"]),
         ("ZUNIONSTORE C 2 A B", &["zunionstore C"]),
-        ("ZRANGESTORE A C 0 0", &["zrangestore A"]),
-        ("ZMPOP 2 A B MIN", &["zpopmin A", "del A"]),
+        ("ZRANGESTORE A C 0 1", &["zrangestore A"]),
+        ("ZMPOP 2 A B MIN", &["zpopmin A"]),
     ] {
         ask(&mut client, &about(line, &keys)).await;
         for event in events {

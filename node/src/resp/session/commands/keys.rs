@@ -8,6 +8,7 @@ use crate::resp::session::pending::pages::PagesReply;
 use crate::resp::session::pending::pops::PopReply;
 use crate::resp::session::pending::sweep::Sweep;
 use crate::resp::session::pending::transfer::TransferReply;
+use crate::resp::session::replies::Replies;
 use crate::resp::session::{Connection, Session};
 use crate::resp::{RespContext, cluster, databases};
 use bytes::Bytes;
@@ -36,7 +37,8 @@ impl Session {
             && are_apart(context, about, (&key, &action))
             && let Some(apart) = action.apart(about.1, &key)
         {
-            return self.about_keys_apart(connection, context, apart, shape);
+            let at = (connection, context);
+            return begin_apart(&mut self.replies, at, about, (apart, shape));
         }
         let mut asker = self.replies.asker(connection, context);
         if let Some(transfer) = action.transfer(about.1) {
@@ -67,31 +69,6 @@ impl Session {
         let expected = self.replies.charges.expects(expects);
         self.replies
             .wait((shape, token), footprint.given.bytes, expected);
-    }
-
-    /// A command about keys of several partitions, which goes in steps.
-    fn about_keys_apart(
-        &mut self,
-        connection: &Rc<Connection>,
-        context: &mut RespContext,
-        apart: Apart,
-        shape: Shape,
-    ) {
-        let about = self.client.about();
-        let replies = &mut self.replies;
-        match apart {
-            Apart::Gather(gathering) => {
-                let mut asker = replies.asker(connection, context);
-                let (reply, weight) = GatherReply::ask(&mut asker, about, gathering, shape);
-                replies.collect(reply, weight, 0);
-            }
-            Apart::Move(moves) => {
-                let mut asker = replies.asker(connection, context);
-                let (reply, weight) = MoveReply::ask(&mut asker, about, moves);
-                replies.collect(reply, weight, 0);
-            }
-            Apart::Pop(pop) => PopReply::begin(replies, (connection, context), about, (pop, false)),
-        }
     }
 
     /// A command about all keys, or those of a range.
@@ -152,6 +129,28 @@ impl Session {
         sweep.ask(&mut self.replies.asker(connection, context));
         self.replies.collect(sweep, 0, 0);
         self.encode_ready();
+    }
+}
+
+/// Begins the reply of a command on keys of several partitions, which goes in steps.
+fn begin_apart(
+    replies: &mut Replies,
+    (connection, context): (&Rc<Connection>, &mut RespContext),
+    about: (KeyspaceId, MapId),
+    (apart, shape): (Apart, Shape),
+) {
+    match apart {
+        Apart::Gather(gathering) => {
+            let mut asker = replies.asker(connection, context);
+            let (reply, weight) = GatherReply::ask(&mut asker, about, gathering, shape);
+            replies.collect(reply, weight, 0);
+        }
+        Apart::Move(moves) => {
+            let mut asker = replies.asker(connection, context);
+            let (reply, weight) = MoveReply::ask(&mut asker, about, moves);
+            replies.collect(reply, weight, 0);
+        }
+        Apart::Pop(pop) => PopReply::begin(replies, (connection, context), about, (pop, false)),
     }
 }
 
