@@ -23,7 +23,7 @@ pub(crate) mod ranked;
 pub(crate) mod run_context;
 pub(crate) mod runs;
 pub(crate) mod shaking;
-pub(crate) mod streams;
+pub(crate) mod stream_view;
 mod sums;
 pub(crate) mod surveyor;
 mod table_pages;

@@ -428,7 +428,7 @@ impl<D: FrontEnd> DataContext<D> {
                 if !self.waits.is_empty() && self.waits.remove(&slot).is_some() {
                     // A caller of the library cannot say when it has taken what it was granted. So
                     // the next one in line may be woken too early, and finds nothing.
-                    self.shard.give_back(token);
+                    self.shard.forget(token);
                 }
                 self.answers.push((slot, outcome));
             }

@@ -205,15 +205,19 @@ impl QueueClients {
         let mut queues = Queues::default();
         let mut asker = RespLoad::new(&self.book, 0);
         for (kind, seen) in &self.all {
-            let mut seen = seen.borrow_mut();
             let taken =
                 (*kind == QueueKind::Moved).then_some(["LRANGE", QueueKind::TAKEN, "0", "-1"]);
+            let mut left = Vec::new();
+            for read in [Some(kind.rest()), taken].into_iter().flatten() {
+                left.push(all_of(&mut asker, &read).await);
+            }
+            let mut seen = seen.borrow_mut();
             if taken.is_some() {
                 // All of it is in the other list, or was not moved.
                 seen.found.clear();
             }
-            for read in [Some(kind.rest()), taken].into_iter().flatten() {
-                match all_of(&mut asker, &read).await {
+            for left in left {
+                match left {
                     Some(left) => left.iter().for_each(|element| seen.found(element)),
                     None => seen.is_stuck = true,
                 }

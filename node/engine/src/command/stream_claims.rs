@@ -15,7 +15,7 @@ use crate::command::procedure::{Inputs, Procedure, procedure, values};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
-use crate::store::streams::{ALL_IDS, StreamEdit, StreamView};
+use crate::store::stream_view::{ALL_IDS, StreamEdit, StreamView};
 use crate::value::entry::Entry;
 use crate::value::integer::integer;
 use crate::value::kind::Kind;

@@ -22,7 +22,7 @@ use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, val
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
-use crate::store::streams::{ALL_IDS, StreamEdit, StreamView};
+use crate::store::stream_view::{ALL_IDS, StreamEdit, StreamView};
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};

@@ -16,7 +16,7 @@ use crate::command::procedure::{
 use crate::command::rows::Rows;
 use crate::store::change::KeyChange;
 use crate::store::collection::answer_max;
-use crate::store::streams::StreamView;
+use crate::store::stream_view::StreamView;
 use crate::value::integer::integer;
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};

@@ -14,7 +14,7 @@ use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::collection::answer_max;
 use crate::store::run_context::RunContext;
-use crate::store::streams::{ALL_IDS, StreamEdit, StreamView};
+use crate::store::stream_view::{ALL_IDS, StreamEdit, StreamView};
 use crate::value::entry::Entry;
 use crate::value::items::{Items, packed};
 use crate::value::kind::Kind;

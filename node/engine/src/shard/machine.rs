@@ -282,14 +282,8 @@ impl Shard {
         std::mem::take(&mut self.cx.host.worked)
     }
 
-    /// The caller of this token waited in line and was answered. If it has a grant, it gives that
-    /// back.
-    pub fn give_back(&mut self, token: CallToken) {
-        self.cx.host.end_waiting(token);
-    }
-
-    /// The caller is gone, and its outcome is not wanted any more. (What was sent may still
-    /// happen.) If it waited in line and has a grant, it gives that back.
+    /// The caller is gone, or was answered, and no outcome is wanted any more. (What was sent may
+    /// still happen.) If it waited in line and has a grant, it gives that back.
     pub fn forget(&mut self, token: CallToken) {
         let host = &mut self.cx.host;
         if host.end_waiting(token) || host.callers.is_idle() {

@@ -5,7 +5,7 @@
 //!   row      row      row            cuts: these elements go, and others come in their place
 //!   a b c  | d e f  | g h
 //!        ╰──cut──╯                   a window: all rows that one cut touches, or several together
-//!   a b      X f    | g h            its runs are made anew; a row whose run is as before stays
+//!   a b      X f    | g h            its runs replace theirs; a row whose run is as before stays
 //! ```
 //! So an edit costs the bytes of the rows at its ends, which are few, however long the list is.
 //! What comes at an end leaves full runs behind. A small run joins the one that follows it. A list

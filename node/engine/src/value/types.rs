@@ -62,7 +62,7 @@ pub(crate) enum Layout {
     /// hashes of the fields when they are not.
     Hashed(&'static Collection),
     /// As elements in an order of their own. They are rows, or one value while they are small
-    /// together. The type says how both are edited (`store/runs.rs`, `store/streams.rs`).
+    /// together. The type says how both are edited (`store/runs.rs`, `store/stream_view.rs`).
     Ordered(&'static OrderedRows),
 }
 

@@ -130,6 +130,13 @@ impl<T> fmt::Debug for JobQueue<T> {
 }
 
 /// How many jobs a queue has, from [`JobQueue::counts`].
+///
+/// ```no_run
+/// # async fn example(mails: doyen::JobQueue<String>) -> Result<(), doyen::Error> {
+/// let counts = mails.counts().await?;
+/// println!("{} wait, {} are dead", counts.due, counts.dead);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct QueueCounts {
@@ -540,6 +547,8 @@ impl<T> Job<T> {
 }
 
 /// A job that was not done in all of its attempts, from [`JobQueue::dead`].
+///
+/// Example: [`JobQueue::dead`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct DeadJob<T> {
@@ -554,6 +563,8 @@ pub struct DeadJob<T> {
 }
 
 /// The dead jobs of a queue, from [`JobQueue::dead`]. Pages are read as they are needed.
+///
+/// Example: [`JobQueue::dead`].
 pub struct DeadJobs<T> {
     queue: JobQueue<T>,
     page: VecDeque<QueuedJob>,
@@ -572,6 +583,8 @@ impl<T> fmt::Debug for DeadJobs<T> {
 impl<T: DeserializeOwned> DeadJobs<T> {
     /// The next dead job; `None` at the end. After an error it may be called again, and goes on.
     /// Jobs that become dead meanwhile may be returned or not.
+    ///
+    /// Example: [`JobQueue::dead`].
     ///
     /// # Errors
     /// No node serves the queue for 5 s.
