@@ -1,8 +1,7 @@
 //! Commands on lists.
 
 use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
-use super::pops::{BlockingPop, PopKind, pop_first, timeout};
-use super::several::{check_count, key_count};
+use super::pops::{BlockingPop, PopKind, pop_first, pop_now, pop_one, pop_some, timeout};
 use super::sorted_sets::positive;
 use super::{
     Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, ParsedRequest, Part,
@@ -34,15 +33,15 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("blmpop", "7.0.0", -5, "list", "write blocking movablekeys")
         .on(counted_keys(2, 1), Access::BOTH, "list")
         .about("Pop elements from a list, or wait for one")
-        .parse(pop_some),
+        .parse(|c| pop_some(c, waiting_at, Shape::Taken)),
     command("blpop", "2.0.0", -3, "list", "write blocking")
         .on(KEYS_BEFORE_LAST, Access::BOTH, "list")
         .about("Remove and get the first element in a list, or wait for one")
-        .parse(|c| pop_one(c, ListSide::Left)),
+        .parse(|c| pop_one(c, &WAIT_LEFT)),
     command("brpop", "2.0.0", -3, "list", "write blocking")
         .on(KEYS_BEFORE_LAST, Access::BOTH, "list")
         .about("Remove and get the last element in a list, or wait for one")
-        .parse(|c| pop_one(c, ListSide::Right)),
+        .parse(|c| pop_one(c, &WAIT_RIGHT)),
     command("brpoplpush", "2.2.0", 4, "list", "write denyoom blocking")
         .on(TWO_KEYS, MOVES, "list")
         .about("Pop an element from a list, push it to another list and return it, or wait for one")
@@ -66,7 +65,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("lmpop", "7.0.0", -4, "list", "write movablekeys")
         .on(counted_keys(1, 1), Access::BOTH, "list")
         .about("Pop elements from a list")
-        .parse(pop_now),
+        .parse(|c| pop_now(c, waiting_at, Shape::Taken)),
     command("lpop", "1.0.0", -2, "list", "write fast")
         .on(ONE_KEY, Access::BOTH, "list")
         .about("Remove and get the first elements in a list")
@@ -607,12 +606,16 @@ fn moved(
     }
 }
 
-fn side(c: CommandCall<'_>, at: usize) -> Result<ListSide, ErrorText> {
-    match c.args.get(at) {
-        left if is(left, "LEFT") => Ok(ListSide::Left),
-        right if is(right, "RIGHT") => Ok(ListSide::Right),
-        _ => Err(SYNTAX.into()),
+fn side_of(word: &[u8]) -> Option<ListSide> {
+    match word {
+        left if is(left, "LEFT") => Some(ListSide::Left),
+        right if is(right, "RIGHT") => Some(ListSide::Right),
+        _ => None,
     }
+}
+
+fn side(c: CommandCall<'_>, at: usize) -> Result<ListSide, ErrorText> {
+    side_of(c.args.get(at)).ok_or_else(|| SYNTAX.into())
 }
 
 /// An element as it lies in a run.
@@ -715,11 +718,11 @@ const fn moving(take: &'static Joint) -> PopKind {
     }
 }
 
-const fn waiting(side: ListSide) -> &'static PopKind {
-    match side {
+fn waiting_at(word: &[u8]) -> Option<&'static PopKind> {
+    Some(match side_of(word)? {
         ListSide::Left => &WAIT_LEFT,
         ListSide::Right => &WAIT_RIGHT,
-    }
+    })
 }
 
 const fn waiting_move((from, to): (ListSide, ListSide)) -> &'static PopKind {
@@ -753,65 +756,9 @@ fn bytes_of(outcome: &Outcome) -> Option<&[u8]> {
     }
 }
 
-/// What a pop from several keys says, from the number of its keys on: its keys, the end, and how
-/// many.
-fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, ListSide, i64), ErrorText> {
-    let keys = key_count(c, from)?;
-    let at = keys.saturating_add(from + 1);
-    if at >= c.args.len() {
-        return Err(SYNTAX.into());
-    }
-    check_count(keys)?;
-    let side = side(c, at)?;
-    let wanted = match c.args.len() - at {
-        1 => 1,
-        3 if is(c.args.get(at + 1), "COUNT") => {
-            let wanted = positive(c.args.get(at + 2)).ok().filter(|count| *count > 0);
-            wanted.ok_or("ERR count should be greater than 0")?
-        }
-        _ => return Err(SYNTAX.into()),
-    };
-    let keys = (from + 1..at).map(|at| c.args.bytes(at)).collect();
-    Ok((keys, side, wanted))
-}
-
 /// The pop that a call of `POP_FIRST_LEFT` or `POP_FIRST_RIGHT` is, key by key.
 pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
     BlockingPop::of_call(call, first, (&[&WAIT_LEFT, &WAIT_RIGHT], Shape::Taken))
-}
-
-fn pop_now(c: CommandCall<'_>) -> Parsed {
-    let (mut keys, side, wanted) = popping(c, 1)?;
-    let others = keys.split_off(1);
-    let action = Action::call(waiting(side).take, &[wanted], others);
-    c.of_key(2, action, Shape::Taken)
-}
-
-fn pop_one(c: CommandCall<'_>, side: ListSide) -> Parsed {
-    let last = c.args.len() - 1;
-    Ok(ParsedRequest::Pop(Box::new(BlockingPop {
-        keys: (1..last).map(|at| c.args.bytes(at)).collect(),
-        timeout: timeout(c, last)?,
-        shape: Shape::PoppedOne,
-        takes: waiting(side),
-        count: 1,
-        to: None,
-        reads: None,
-    })))
-}
-
-fn pop_some(c: CommandCall<'_>) -> Parsed {
-    let timeout = timeout(c, 1)?;
-    let (keys, side, count) = popping(c, 2)?;
-    Ok(ParsedRequest::Pop(Box::new(BlockingPop {
-        keys,
-        timeout,
-        shape: Shape::Taken,
-        takes: waiting(side),
-        count,
-        to: None,
-        reads: None,
-    })))
 }
 
 fn move_now(c: CommandCall<'_>, sides: (ListSide, ListSide)) -> Parsed {
@@ -822,12 +769,8 @@ fn move_now(c: CommandCall<'_>, sides: (ListSide, ListSide)) -> Parsed {
 /// Moves an element, or waits for one as long as the argument at this place says.
 fn move_or_wait(c: CommandCall<'_>, sides: (ListSide, ListSide), at: usize) -> Parsed {
     Ok(ParsedRequest::Pop(Box::new(BlockingPop {
-        keys: vec![c.args.bytes(1)],
-        timeout: timeout(c, at)?,
         shape: Shape::Plain,
-        takes: waiting_move(sides),
-        count: 1,
         to: Some(c.args.bytes(2)),
-        reads: None,
+        ..BlockingPop::of_one(vec![c.args.bytes(1)], timeout(c, at)?, waiting_move(sides))
     })))
 }

@@ -38,8 +38,9 @@
 //! A job is delivered *at least once*: it is taken again if its owner does not say in time that it
 //! is done, whether the owner is dead or only slow. A call that is sent again after a failover is
 //! executed once, because its number is known (`crate::role`). But if a caller does not learn the
-//! outcome of [`take`], the job stays leased to nobody until the lease is over. That costs an
-//! attempt. If it does not learn the outcome of [`push`] and pushes again, there are two jobs.
+//! outcome of [`take`], the job stays leased, and no caller works on it, until the lease is over.
+//! That costs an attempt. If it does not learn the outcome of [`push`] and pushes again, there are
+//! two jobs.
 //!
 //! # Clocks
 //! Scores are wall times of the primary, so that a merge of partitions does not move them. After a
@@ -270,7 +271,7 @@ fn take_first<'a>(
         if score_of(value) > now || buried >= DEAD_AT_ONCE || made.len() > DEAD_AT_ONCE_BYTES {
             break;
         }
-        // What somebody else wrote there is no job.
+        // A member that no push has made is no job.
         let (Some(id), Some(row)) = (JobId::of(member), JobRow::of(value)) else {
             continue;
         };

@@ -3,14 +3,14 @@
 use super::collections::store_fields;
 use super::combine::{Aggregate, Combination, CombineInput, CombinedMembers, ScoreCombiner};
 use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
-use super::pops::{BlockingPop, PopKind, pop_first, timeout};
+use super::pops::{BlockingPop, PopKind, pop_first, pop_now, pop_one, pop_some};
 use super::sets::{common_of, given};
-use super::several::{check_count, key_count};
+use super::several::check_count;
 use super::sorted_ranges::{Ordered, PartBy, RANGE_NUMBERS, RangeOptions, members_of_range};
-use super::sorted_sets::{LENGTH, POP_MAX, POP_MIN, add_again, positive};
+use super::sorted_sets::{LENGTH, POP_MAX, POP_MIN, add_again};
 use super::{
-    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, ParsedRequest, Rights, SYNTAX,
-    Shape, command, counted_keys, is, stored_and_counted_keys,
+    Access, CommandCall, Description, ErrorText, ParseFn, Parsed, Rights, SYNTAX, Shape, command,
+    counted_keys, is, stored_and_counted_keys,
 };
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{
@@ -41,15 +41,15 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     )
     .on(counted_keys(2, 1), Access::BOTH, "sortedset")
     .about("Remove and return members with scores in a sorted set, or wait for one")
-    .parse(pop_some),
+    .parse(|c| pop_some(c, popped_at, Shape::Popped)),
     command("bzpopmax", "5.0.0", -3, "sorted-set", "write fast blocking")
         .on(KEYS_BEFORE_LAST, Access::BOTH, "sortedset")
         .about("Remove and return the member with the highest score, or wait for one")
-        .parse(|c| pop_one(c, true)),
+        .parse(|c| pop_one(c, &WAIT_MAX)),
     command("bzpopmin", "5.0.0", -3, "sorted-set", "write fast blocking")
         .on(KEYS_BEFORE_LAST, Access::BOTH, "sortedset")
         .about("Remove and return the member with the lowest score, or wait for one")
-        .parse(|c| pop_one(c, false)),
+        .parse(|c| pop_one(c, &WAIT_MIN)),
     command("zdiff", "6.2.0", -3, "sorted-set", "readonly movablekeys")
         .on(counted_keys(1, 1), Access::READ, "sortedset")
         .about("Subtract multiple sorted sets")
@@ -91,7 +91,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
     command("zmpop", "7.0.0", -4, "sorted-set", "write movablekeys")
         .on(counted_keys(1, 1), Access::BOTH, "sortedset")
         .about("Remove and return members with scores in a sorted set")
-        .parse(pop_now),
+        .parse(|c| pop_now(c, popped_at, Shape::Popped)),
     command("zrangestore", "6.2.0", -5, "sorted-set", "write denyoom")
         .on(TWO_KEYS, STORES, "sortedset")
         .about("Store a range of members from sorted set into another key")
@@ -434,8 +434,12 @@ static WAIT_MAX: PopKind = PopKind {
     ..WAIT_MIN
 };
 
-const fn popped(most: bool) -> &'static PopKind {
-    if most { &WAIT_MAX } else { &WAIT_MIN }
+fn popped_at(word: &[u8]) -> Option<&'static PopKind> {
+    match word {
+        least if is(least, "MIN") => Some(&WAIT_MIN),
+        most if is(most, "MAX") => Some(&WAIT_MAX),
+        _ => None,
+    }
 }
 
 /// Gives members that were popped back to their key.
@@ -454,79 +458,11 @@ impl BlockingPop {
     #[doc(hidden)]
     #[must_use]
     pub const fn of_least(keys: Vec<Bytes>, timeout: Option<Duration>) -> Self {
-        Self::of_one(keys, timeout, false)
+        Self::of_one(keys, timeout, &WAIT_MIN)
     }
-
-    /// The same, or of the one with the highest score.
-    const fn of_one(keys: Vec<Bytes>, timeout: Option<Duration>, most: bool) -> Self {
-        Self {
-            keys,
-            timeout,
-            shape: Shape::PoppedOne,
-            takes: popped(most),
-            count: 1,
-            to: None,
-            reads: None,
-        }
-    }
-}
-
-/// What a pop from several keys says, from the number of its keys on: its keys, whether it takes
-/// members with the highest scores, and how many.
-fn popping(c: CommandCall<'_>, from: usize) -> Result<(Vec<Bytes>, bool, i64), ErrorText> {
-    let keys = key_count(c, from)?;
-    let at = keys.saturating_add(from + 1);
-    if at >= c.args.len() {
-        return Err(SYNTAX.into());
-    }
-    check_count(keys)?;
-    let most = match c.args.get(at) {
-        end if is(end, "MIN") => false,
-        end if is(end, "MAX") => true,
-        _ => return Err(SYNTAX.into()),
-    };
-    let wanted = match c.args.len() - at {
-        1 => 1,
-        3 if is(c.args.get(at + 1), "COUNT") => {
-            let wanted = positive(c.args.get(at + 2)).ok().filter(|count| *count > 0);
-            wanted.ok_or("ERR count should be greater than 0")?
-        }
-        _ => return Err(SYNTAX.into()),
-    };
-    let keys = (from + 1..at).map(|at| c.args.bytes(at)).collect();
-    Ok((keys, most, wanted))
 }
 
 /// The pop that a call of `POP_FIRST_MIN` or `POP_FIRST_MAX` is, key by key.
 pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
     BlockingPop::of_call(call, first, (&[&WAIT_MIN, &WAIT_MAX], Shape::Popped))
-}
-
-fn pop_now(c: CommandCall<'_>) -> Parsed {
-    let (mut keys, most, wanted) = popping(c, 1)?;
-    let others = keys.split_off(1);
-    let action = Action::call(popped(most).take, &[wanted], others);
-    c.of_key(2, action, Shape::Popped)
-}
-
-/// Waits at keys before the last argument, which is the time.
-fn pop_one(c: CommandCall<'_>, most: bool) -> Parsed {
-    let last = c.args.len() - 1;
-    let keys = (1..last).map(|at| c.args.bytes(at)).collect();
-    let pop = BlockingPop::of_one(keys, timeout(c, last)?, most);
-    Ok(ParsedRequest::Pop(Box::new(pop)))
-}
-
-fn pop_some(c: CommandCall<'_>) -> Parsed {
-    let timeout = timeout(c, 1)?;
-    let (keys, most, count) = popping(c, 2)?;
-    Ok(ParsedRequest::Pop(Box::new(BlockingPop {
-        keys,
-        timeout,
-        shape: Shape::Popped,
-        takes: popped(most),
-        count,
-        to: None,
-        reads: None,
-    })))
 }

@@ -2,7 +2,7 @@
 //!
 //! A client that watches a key which is absent must hear that it was there meanwhile. So the store
 //! keeps the sequence of the latest deletion for each class of keys, from the moment at which
-//! somebody first watches one that is absent. A deletion of another key of the class counts as one
+//! a client first watches one that is absent. A deletion of another key of the class counts as one
 //! of that key: who watched it tries again.
 
 /// How many classes there are, by the first bits of the order of a key.

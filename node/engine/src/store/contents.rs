@@ -67,7 +67,7 @@ pub(crate) struct Store {
     pub(super) maps: AllMaps,
     pub(crate) sums: Sums,
     pub(super) tombstones: Option<Box<Tombstones>>,
-    /// When absent keys were deleted, once somebody has asked for it.
+    /// When absent keys were deleted, once a client has watched one.
     absences: Option<Absences>,
     pub(super) hand: Hand,
     /// Bytes that writes have evicted beyond what they took: later writes take them.

@@ -145,9 +145,9 @@ impl<'a> ListView<'a> {
         if cuts.is_empty() {
             return Ok(KeyChange::None);
         }
-        match self.table.and_then(|table| Some((table, table.ranked()?))) {
+        match self.table {
             None => Ok(self.edited_run(cuts, cx)),
-            Some((table, _)) => TableEdit::new(self, table).edited(cuts, cx),
+            Some(table) => TableEdit::new(self, table).edited(cuts, cx),
         }
     }
 

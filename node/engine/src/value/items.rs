@@ -7,9 +7,9 @@
 //!
 //! A small collection is one value, so it is logged, copied, moved, expired and evicted as strings
 //! are. A change copies it whole. That would be too much for a large one, so a collection that
-//! grows beyond a limit becomes a table: a row for each field (`store/fields.rs`). Once it has become
-//! much smaller, it is one value again. Lists of fields, and fields with the values to give them, travel in the
-//! same form.
+//! grows beyond a limit becomes a table: a row for each field (`store/fields.rs`). Once it has
+//! become much smaller, it is one value again. Lists of fields, and fields with the values to give
+//! them, travel in the same form.
 
 use crate::value::outcome::Value;
 use bytes::Bytes;
