@@ -79,6 +79,7 @@ mod member_move;
 pub mod operation;
 #[doc(hidden)]
 pub mod pattern;
+mod popping;
 mod pops;
 pub(crate) mod procedure;
 pub(crate) mod publication;

@@ -1,7 +1,8 @@
 //! Commands on lists.
 
 use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
-use super::pops::{BlockingPop, PopKind, pop_first, pop_now, pop_one, pop_some, timeout};
+use super::popping::{pop_now, pop_one, pop_some, timeout};
+use super::pops::{BlockingPop, PopKind, pop_first};
 use super::sorted_sets::positive;
 use super::{
     Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, ParsedRequest, Part,

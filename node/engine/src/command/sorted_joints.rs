@@ -3,7 +3,8 @@
 use super::collections::store_fields;
 use super::combine::{Aggregate, Combination, CombineInput, CombinedMembers, ScoreCombiner};
 use super::description::{KEYS_BEFORE_LAST, TWO_KEYS};
-use super::pops::{BlockingPop, PopKind, pop_first, pop_now, pop_one, pop_some};
+use super::popping::{pop_now, pop_one, pop_some};
+use super::pops::{BlockingPop, PopKind, pop_first};
 use super::sets::{common_of, given};
 use super::several::check_count;
 use super::sorted_ranges::{Ordered, PartBy, RANGE_NUMBERS, RangeOptions, members_of_range};
