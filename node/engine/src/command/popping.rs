@@ -1,4 +1,4 @@
-//! How commands say a pop: from which keys, of which kind, how many elements, and how long it waits.
+//! How commands say a pop: its keys, its kind, how many elements it takes, and how long it waits.
 
 use super::pops::{BlockingPop, PopKind};
 use super::several::{check_count, key_count};
