@@ -46,8 +46,7 @@ KNOWN = [
     (r"^MEMORY USAGE (?!nosuch|s FOO)\w+( SAMPLES 0)?$", "entries have another layout"),
     (r"^MEMORY DOCTOR|^MEMORY STATS", "the reply is about this server"),
 ]
-# On the plain port only. Redis refuses these without cluster mode. Their replies let a
-# cluster-aware client find the cluster-aware port.
+# On the plain port only. Redis refuses these without cluster mode.
 KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b",
     "both ports answer about the cluster")]
 # On the cluster-aware port only.

@@ -1,7 +1,6 @@
 //! The answers of `CLUSTER`, and redirections of cluster-aware clients. All come from the view.
-//! Both ports name the addresses of the cluster-aware one. To such a client, each data thread of a
-//! member is a node, which leads that thread's part of the member's slots. So the client goes
-//! straight to the thread.
+//! To such a client, each data thread of a member is a node, which leads that thread's part of the
+//! member's slots. So the client goes straight to the thread. The plain port names no nodes.
 
 use super::RespContext;
 use super::encode::{Encoder, Protocol};

@@ -14,7 +14,9 @@ use super::pending::keys::KeysReply;
 use super::pending::pops::PopReply;
 use super::{Connection, Session};
 use crate::remedy;
-use crate::resp::command::{ConnectionCommand, Constant, RespRequest, ServerCommand, table};
+use crate::resp::command::{
+    ClusterCommand, ConnectionCommand, Constant, RespRequest, ServerCommand, table,
+};
 use crate::resp::encode::Encoder;
 use crate::resp::frame::Args;
 use crate::resp::{RespContext, cluster};
@@ -24,6 +26,10 @@ use std::rc::Rc;
 /// Bytes of the keys of one command at the cluster-aware port, where all keys are hashed before the
 /// first operation.
 const HASHED_BYTES_MAX: usize = 2 << 20;
+
+/// Begins as Redis's error does, because clients compare it.
+const NO_CLUSTER: &str = "ERR This instance has cluster support disabled: \
+     cluster-aware clients connect to the port of --resp-cluster";
 
 impl Session {
     /// Whether this client may run this command, and whether this thread answers for its keys.
@@ -98,6 +104,11 @@ impl Session {
             }
             RespRequest::Connection(asked) => self.about_connection(context, asked),
             RespRequest::Client(asked) => self.about_client(connection, context, asked),
+            // Some clients look for a cluster wherever they connect. The plain port is one server
+            // to them, as its replies to HELLO and INFO say.
+            RespRequest::Cluster(ClusterCommand::Topology(_)) if !self.client.cluster_port => {
+                self.replies.answer(|e| e.error(NO_CLUSTER));
+            }
             RespRequest::Cluster(asked) => {
                 let protocol = self.replies.protocol;
                 self.replies
