@@ -57,6 +57,7 @@ mod combine;
 mod conditional;
 mod description;
 mod dump;
+mod element_move;
 #[doc(hidden)]
 pub mod elements;
 mod error;
@@ -117,6 +118,7 @@ pub use description::{
     ALL_KEYS, Description, KeyIndexes, NO_KEYS, ONE_KEY, ParseFn, Parsed, ParsedRequest, command,
     container, counted_keys, stored_and_counted_keys,
 };
+pub use element_move::ElementMove;
 pub use error::{ErrorText, NOT_A_FLOAT, NOT_AN_INTEGER, SYNTAX, unknown_subcommand, wrong_arity};
 pub use gather::{GatherProgress, GatherResult, Gathering};
 pub use many::{Join, Many};

@@ -23,6 +23,7 @@ use tokio::net::TcpStream;
 
 mod access;
 mod apart;
+mod apart_lists;
 mod bounds;
 mod databases;
 mod hashes;

@@ -162,7 +162,7 @@ pub(crate) static JOINTS: &[&Joint] = &[
 
 /// An end of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ListSide {
+pub(super) enum ListSide {
     Left,
     Right,
 }
@@ -620,7 +620,7 @@ fn side(c: CommandCall<'_>, at: usize) -> Result<ListSide, ErrorText> {
 }
 
 /// An element as it lies in a run.
-fn item(element: &[u8]) -> Bytes {
+pub(super) fn item(element: &[u8]) -> Bytes {
     packed(std::iter::once(element))
 }
 
@@ -757,9 +757,28 @@ fn bytes_of(outcome: &Outcome) -> Option<&[u8]> {
     }
 }
 
-/// The pop that a call of `POP_FIRST_LEFT` or `POP_FIRST_RIGHT` is, key by key.
+/// The pop that a call of `POP_FIRST_LEFT` or `POP_FIRST_RIGHT` is, key by key, or the move.
 pub(super) fn pop_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
     BlockingPop::of_call(call, first, (&[&WAIT_LEFT, &WAIT_RIGHT], Shape::Taken))
+        .or_else(|| move_of(call, first))
+}
+
+/// The move that a call of `MOVE_LEFT_LEFT` and its like is. It does not wait.
+fn move_of(call: &ProcedureCall, from: &Bytes) -> Option<BlockingPop> {
+    let is_it = |kind: &&PopKind| kind.take.number == call.called.number();
+    let takes = MOVES_THAT_WAIT.iter().find(is_it)?;
+    Some(BlockingPop {
+        shape: Shape::Plain,
+        to: Some(call.inputs.bytes.first()?.clone()),
+        ..BlockingPop::of_one(vec![from.clone()], None, takes)
+    })
+}
+
+/// The ends of two lists between which this kind of pops moves an element.
+pub(super) fn sides_of(takes: &PopKind) -> Option<(ListSide, ListSide)> {
+    use ListSide::{Left, Right};
+    let all = [(Left, Left), (Left, Right), (Right, Left), (Right, Right)];
+    all.into_iter().find(|sides| waiting_move(*sides) == takes)
 }
 
 fn move_now(c: CommandCall<'_>, sides: (ListSide, ListSide)) -> Parsed {

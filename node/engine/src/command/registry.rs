@@ -4,8 +4,8 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, fenced, gather, hashes, increase, keys, lists,
-    member_move, queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims,
+    bitfields, cached, conditional, dump, element_move, fenced, gather, hashes, increase, keys,
+    lists, member_move, queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims,
     stream_groups, stream_reads, streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
@@ -61,6 +61,7 @@ static JOINTS: &[&[&Joint]] = &[
     sorted_joints::JOINTS,
     lists::JOINTS,
     gather::JOINTS,
+    element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,
 ];

@@ -24,6 +24,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::rc::Rc;
 
+pub(super) mod elements;
 pub(super) mod gather;
 pub(super) mod keys;
 pub(super) mod moves;

@@ -1,4 +1,4 @@
-//! Sets and sorted sets whose keys are in several partitions, at the plain port.
+//! Sets, sorted sets and lists whose keys are in several partitions, at the plain port.
 
 use super::several::apart;
 use super::*;
@@ -89,6 +89,30 @@ const LINES: &[&str] = &[
     "SMEMBERS B",
     "SUNIONSTORE A B C",
     "TYPE A",
+    // Moves of elements.
+    "DEL A B C",
+    "RPUSH A 1 2 2 3 4",
+    "LMOVE A B LEFT RIGHT",
+    "LMOVE A B LEFT LEFT",
+    "LMOVE A B RIGHT LEFT",
+    "LMOVE A B RIGHT RIGHT",
+    "LRANGE A 0 -1",
+    "LRANGE B 0 -1",
+    "RPOPLPUSH A B",
+    "EXISTS A",
+    "RPOPLPUSH A B",
+    "BRPOPLPUSH A B 0.01",
+    "LRANGE B 0 -1",
+    "BLMOVE B A LEFT RIGHT 0",
+    "BRPOPLPUSH B A 0",
+    "LRANGE A 0 -1",
+    "SET C text",
+    "LMOVE A C LEFT LEFT",
+    "BLMOVE A C LEFT LEFT 0",
+    "LMOVE C A LEFT LEFT",
+    "BLMOVE C A LEFT LEFT 0",
+    "LMOVE none C LEFT LEFT",
+    "LRANGE A 0 -1",
     // Sorted sets, and a set.
     "DEL A B C",
     "ZADD A 1 a 2 b 3 c",
@@ -211,6 +235,8 @@ async fn one_connection_sees_what_its_steps_did_and_others_keep_their_errors() {
         "SMOVE A B 2",
         "ZMPOP 2 A B MIN",
         "ZUNIONSTORE C 2 A B",
+        "LMOVE A B LEFT LEFT",
+        "BLMOVE A B LEFT LEFT 0",
     ] {
         ask(&mut client, "MULTI").await;
         ask(&mut client, &about(line, &keys)).await;
@@ -232,6 +258,8 @@ async fn one_connection_sees_what_its_steps_did_and_others_keep_their_errors() {
         "SMOVE a b x",
         "ZMPOP 2 a b MIN",
         "ZRANGESTORE a b 0 -1",
+        "LMOVE a b LEFT LEFT",
+        "BLMOVE a b LEFT LEFT 0",
     ] {
         let text = "CROSSSLOT Keys in request don't hash to the same slot";
         assert_eq!(ask(&mut cluster, line).await, Reply::Error(text.to_owned()));
@@ -382,6 +410,10 @@ async fn subscribers_are_told_what_the_steps_write() {
         ("ZUNIONSTORE C 2 A B", &["zunionstore C"]),
         ("ZRANGESTORE A C 0 1", &["zrangestore A"]),
         ("ZMPOP 2 A B MIN", &["zpopmin A"]),
+        ("DEL A B", &["del A", "del B"]),
+        ("RPUSH A x", &["rpush A"]),
+        ("LMOVE A B LEFT RIGHT", &["rpush B", "lpop A", "del A"]),
+        ("RPOPLPUSH B A", &["lpush A", "rpop B", "del B"]),
     ] {
         ask(&mut client, &about(line, &keys)).await;
         for event in events {
@@ -462,14 +494,15 @@ async fn steps_that_a_silent_primary_does_not_answer_end_with_an_error() {
     };
     let view = view_of(vec![me, silent], 0);
     let keyspace = view.installed.keyspaces[0].clone();
-    let led_by = |id: MemberId| {
-        (0..).map(|i| format!("key:{i}")).find(|key| {
+    let led_by = |prefix: &str, id: MemberId| {
+        (0..).map(|i| format!("{prefix}:{i}")).find(|key| {
             let partition = keyspace.partition_of(MapId(0), key.as_bytes());
             let partition = partition.and_then(|p| keyspace.partition(p));
             partition.map(|p| p.primary()) == Some(id)
         })
     };
-    let (own, other) = (led_by(ME).unwrap(), led_by(MemberId(0xdef0)).unwrap());
+    let (own, list) = (led_by("key", ME).unwrap(), led_by("list", ME).unwrap());
+    let other = led_by("key", MemberId(0xdef0)).unwrap();
     node.shared.publish(crate::control::shared::LocalView {
         me: ME,
         view: Some(view),
@@ -479,6 +512,7 @@ async fn steps_that_a_silent_primary_does_not_answer_end_with_an_error() {
         ask(&mut client, &format!("SADD {own} x")).await,
         Reply::Int(1)
     );
+    ask(&mut client, &format!("RPUSH {list} x")).await;
     for (line, is_known) in [
         (format!("SUNION {own} {other}"), true),
         (format!("SUNIONSTORE {own} {own} {other}"), true),
@@ -486,6 +520,9 @@ async fn steps_that_a_silent_primary_does_not_answer_end_with_an_error() {
         (format!("SUNIONSTORE {other} {own}"), false),
         (format!("SMOVE {own} {other} x"), true),
         (format!("SMOVE {other} {own} x"), true),
+        // The push may have happened.
+        (format!("LMOVE {list} {other} LEFT LEFT"), false),
+        (format!("LMOVE {other} {own} LEFT LEFT"), true),
         (format!("ZINTERCARD 2 {own} {other}"), true),
         (format!("ZMPOP 2 none:{own} {other} MIN"), false),
     ] {

@@ -21,7 +21,7 @@ use doyen_placement::{KeyspaceId, MapId};
 use std::time::Duration;
 
 /// For so long, steps that did not happen are taken again.
-const AGAIN_MAX: Duration = Duration::from_secs(5);
+pub(super) const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Moves of one member in opposite directions disturb each other, and would do so for ever. So each
 /// looks a few times, by chance, before it writes once more: up to 2 to this power.
@@ -139,7 +139,7 @@ impl MoveReply {
             }
             (MoveStage::Take(_), Outcome::Nil) if is_late => self.unknown(NOT_TAKEN),
             (MoveStage::Take(_), Outcome::Nil) => {
-                self.pauses = rand::random_range(0..1 << self.lost.min(PAUSES_BITS));
+                self.pauses = pauses(self.lost);
                 self.lost += 1;
                 MoveStage::Source
             }
@@ -149,15 +149,25 @@ impl MoveReply {
 
     /// It may have happened in part.
     fn unknown(&self, text: &str) -> MoveStage {
-        const SHOWN_BYTES: usize = 64;
-        let shown = |key: &[u8]| {
-            let more = if key.len() > SHOWN_BYTES { ".." } else { "" };
-            format!("{}{more}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
-        };
-        let (from, to) = (shown(&self.moves.from), shown(&self.moves.to));
-        let text = format!("UNKNOWN moving a member from '{from}' to '{to}': {text}");
-        MoveStage::Over(Err(text.into()))
+        let keys = (&self.moves.from[..], &self.moves.to[..]);
+        MoveStage::Over(Err(moved_in_part("a member", keys, text)))
     }
+}
+
+/// The error of a move that may have happened in part.
+pub(super) fn moved_in_part(what: &str, (from, to): (&[u8], &[u8]), text: &str) -> ErrorText {
+    const SHOWN_BYTES: usize = 64;
+    let shown = |key: &[u8]| {
+        let more = if key.len() > SHOWN_BYTES { ".." } else { "" };
+        format!("{}{more}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
+    };
+    let (from, to) = (shown(from), shown(to));
+    format!("UNKNOWN moving {what} from '{from}' to '{to}': {text}").into()
+}
+
+/// How often the next move looks before it writes again, if `lost` moves were in vain.
+pub(super) fn pauses(lost: u32) -> u32 {
+    rand::random_range(0..1 << lost.min(PAUSES_BITS))
 }
 
 impl PendingReply for MoveReply {

@@ -1,6 +1,7 @@
 //! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back. Pops
 //! that do not wait (`ZMPOP`) try keys of several partitions in the same way, and reads of streams
-//! that wait for entries (`XREAD BLOCK`) wait so.
+//! that wait for entries (`XREAD BLOCK`) wait so. If a pop moves its element to a key of another
+//! partition (`BLMOVE`), it takes in several steps (`super::elements`).
 //!
 //! ```text
 //!   each key is tried ── all are empty ──> a ticket at each key ── granted ──> taken from that key
@@ -11,6 +12,7 @@
 //! by then, the element is put back. So is one whose reply was not written when the connection
 //! ended.
 
+use super::elements::ElementSteps;
 use super::{
     Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
 };
@@ -21,7 +23,7 @@ use crate::resp::session::connection::Connection;
 use crate::resp::session::replies::Replies;
 use bytes::Bytes;
 use doyen_engine::Patience;
-use doyen_engine::command::{BlockingPop, CommandReply};
+use doyen_engine::command::{BlockingPop, CommandReply, ErrorText};
 use doyen_engine::op::{Failure, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
@@ -50,6 +52,8 @@ pub(crate) struct PopReply {
     until: Option<Time>,
     asked: Outstanding,
     step: PopStep,
+    /// The operations that it takes by, if they are several.
+    moving: Option<ElementSteps>,
     /// The step is to be asked for.
     due: bool,
     tickets: Vec<PopTicket>,
@@ -83,6 +87,8 @@ enum PopStep {
 enum PopEnd {
     Taken(Outcome),
     Nothing(Unblocking),
+    /// It may have taken, or has done so in part.
+    InPart(ErrorText),
 }
 
 /// Where it is in the line of a key.
@@ -127,6 +133,7 @@ impl PopReply {
                 true => PopStep::TryAll,
                 false => PopStep::Try(0),
             },
+            moving: None,
             due: true,
             tickets: vec![PopTicket::No; pop.keys.len()],
             withdrawn: Vec::new(),
@@ -180,7 +187,10 @@ impl PopReply {
             PopEnd::Taken(taken) if self.is_left => self.returning(taken),
             _ => None,
         };
-        self.is_unknown = matches!(end, PopEnd::Taken(Outcome::Failed(Failure::Unknown)));
+        self.is_unknown = matches!(
+            end,
+            PopEnd::Taken(Outcome::Failed(Failure::Unknown)) | PopEnd::InPart(_)
+        );
         self.step = PopStep::Over(end);
         returning.map_or(SessionEffect::Nothing, SessionEffect::PutsBack)
     }
@@ -194,6 +204,39 @@ impl PopReply {
             }
             PopTicket::Granted(token) => self.withdrawn.push(token),
         }
+    }
+
+    /// The outcome of an operation that takes, or of one of several.
+    fn took(&mut self, outcome: Outcome, now: Time) -> SessionEffect {
+        let done = match (&mut self.moving, &outcome) {
+            (Some(steps), _) => steps.take(outcome, now),
+            (None, Outcome::Failed(Failure::CrossPartition)) => match self.pop.moves() {
+                Some(moves) => {
+                    self.moving = Some(ElementSteps::new(moves, now));
+                    None
+                }
+                None => Some(Ok(outcome)),
+            },
+            (None, _) => Some(Ok(outcome)),
+        };
+        let Some(done) = done else {
+            if self.is_left && !self.is_moving(false) {
+                return self.end(PopEnd::Nothing(Unblocking::Timeout));
+            }
+            self.due = true;
+            return SessionEffect::Nothing;
+        };
+        self.moving = None;
+        match done {
+            Ok(outcome) => self.taken(outcome, now),
+            Err(why) => self.end(PopEnd::InPart(why)),
+        }
+    }
+
+    /// Whether its element is or may be where it is moved to, so that it goes on.
+    fn is_moving(&self, under_way: bool) -> bool {
+        let moving = self.moving.as_ref();
+        moving.is_some_and(|steps| steps.has_put(under_way))
     }
 
     /// The outcome of a take.
@@ -299,7 +342,8 @@ impl PopReply {
                 self.asked.ask(asker, TAKEN, operation(key, action));
             }
             PopStep::Try(at) | PopStep::Take(at) => {
-                let (key, action) = self.pop.take_at(at);
+                let steps = self.moving.as_ref().map(ElementSteps::next);
+                let (key, action) = steps.unwrap_or_else(|| self.pop.take_at(at));
                 self.asked.ask(asker, TAKEN, operation(key, action));
             }
             PopStep::Wait => {
@@ -346,7 +390,7 @@ impl PendingReply for PopReply {
                 if !self.asked.take(token) {
                     SessionEffect::Nothing
                 } else if part == TAKEN {
-                    self.taken(outcome, now)
+                    self.took(outcome, now)
                 } else {
                     self.told(part as usize, token, outcome)
                 }
@@ -378,7 +422,9 @@ impl PendingReply for PopReply {
             PopStep::Over(PopEnd::Taken(taken)) => {
                 encoder.reply(&self.pop.shape.reply(taken.clone()));
             }
+            PopStep::Over(PopEnd::InPart(why)) => encoder.error(&why.0),
             PopStep::Over(PopEnd::Nothing(Unblocking::Error)) => encoder.error(UNBLOCKED),
+            _ if !self.waits => encoder.reply(&self.pop.shape.reply(Outcome::Nil)),
             _ => encoder.reply(&CommandReply::NilArray),
         }
         true
@@ -422,7 +468,9 @@ impl PendingReply for PopReply {
         self.is_left = true;
         match self.step {
             PopStep::Wait => _ = self.end(PopEnd::Nothing(Unblocking::Timeout)),
-            PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_) if self.due => {
+            PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_)
+                if self.due && !self.is_moving(false) =>
+            {
                 _ = self.end(PopEnd::Nothing(Unblocking::Timeout));
             }
             PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_) => {
@@ -500,6 +548,7 @@ impl PendingReply for PutBackReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use doyen_engine::command::{Arguments, COMMANDS, ParsedRequest};
 
     /// The reply of a pop that takes from its first key, and the token of that.
     fn taking() -> (PopReply, u64) {
@@ -568,6 +617,48 @@ mod tests {
             reply.step,
             PopStep::Over(PopEnd::Nothing(Unblocking::Error))
         ));
+    }
+
+    #[test]
+    fn a_move_that_has_begun_ends_although_its_client_is_gone() {
+        let begun = || {
+            let words: &[Bytes] = &["blmove", "a", "b", "left", "left", "0"].map(Bytes::from);
+            let args: &dyn Arguments = &words;
+            let parsed = COMMANDS.find(args).unwrap().request(args, 0);
+            let Ok(ParsedRequest::Pop(pop)) = parsed else {
+                panic!("it waits")
+            };
+            let (mut reply, token) = taking();
+            reply.pop = *pop;
+            (reply, token)
+        };
+        let answer = |reply: &mut PopReply, token, outcome| {
+            reply.take(arrived(token, outcome));
+            let is_due = std::mem::take(&mut reply.due);
+            if is_due {
+                reply.asked.waits_for(token + 1);
+            }
+            is_due
+        };
+        let element = || Outcome::Bulk((&b"x"[..]).into());
+        let apart = || Outcome::Failed(Failure::CrossPartition);
+        let (mut reply, token) = begun();
+        for (n, outcome) in [apart(), element(), Outcome::Int(1)]
+            .into_iter()
+            .enumerate()
+        {
+            assert!(answer(&mut reply, token + n as u64, outcome), "{n}");
+        }
+        // The element is in both lists.
+        assert!(reply.leave() && !reply.is_whole());
+        assert!(!answer(&mut reply, token + 3, Outcome::Int(1)));
+        assert!(reply.is_whole() && reply.taken_out().is_none());
+        // It has looked alone, so it ends.
+        let (mut reply, token) = begun();
+        assert!(answer(&mut reply, token, apart()));
+        reply.leave();
+        assert!(!answer(&mut reply, token + 1, element()));
+        assert!(reply.is_whole());
     }
 
     #[test]
