@@ -4,7 +4,7 @@
 use super::gather::Gathering;
 use super::member_move::MemberMove;
 use super::pops::BlockingPop;
-use super::{lists, sorted_joints};
+use super::{lists, sorted_joints, stream_reads};
 use crate::command::operation::Action;
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -16,7 +16,7 @@ pub enum Apart {
     Gather(Gathering),
     /// It moves a member of a set.
     Move(MemberMove),
-    /// It takes from the first key that is not empty, and does not wait.
+    /// It takes from the first key that is not empty, or reads all of them, and does not wait.
     Pop(BlockingPop),
 }
 
@@ -30,9 +30,11 @@ impl Action {
         };
         let moves = || MemberMove::of(call, key).map(Apart::Move);
         let of_list = || lists::pop_of(call, key);
+        let of_streams = || stream_reads::read_of(call, key);
         let pops = || {
             sorted_joints::pop_of(call, key)
                 .or_else(of_list)
+                .or_else(of_streams)
                 .map(Apart::Pop)
         };
         let gathers = Gathering::of(call, map, key).map(Apart::Gather);

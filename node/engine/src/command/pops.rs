@@ -16,7 +16,7 @@ use super::lists::sides_of;
 use super::operation::Action;
 use super::procedure::{Inputs, Joint, Procedure, ProcedureCall};
 use super::rows::Rows;
-use super::stream_reads::StreamReads;
+use super::stream_reads::{StreamReads, has_entries, joined};
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
 use doyen_placement::MapId;
@@ -140,6 +140,18 @@ impl BlockingPop {
             to: self.to.clone()?,
             sides: sides_of(self.takes)?,
         })
+    }
+
+    /// Whether this was read of a key, and is answered together with what further keys have.
+    #[must_use]
+    pub fn is_part(&self, read: &Outcome) -> bool {
+        self.reads.is_some() && has_entries(read)
+    }
+
+    /// The answer of two such parts. `None`: one of them is none.
+    #[must_use]
+    pub fn joined(&self, one: &Outcome, other: &Outcome) -> Option<Outcome> {
+        joined(one, other)
     }
 
     /// Whether nothing was taken from the keys from this place on. If what is waited for depends on

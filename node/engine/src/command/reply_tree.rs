@@ -114,6 +114,14 @@ impl ReplyTree {
     }
 }
 
+/// How many names with trees there are in a tree that [`ReplyTree::keyed`] began, and these. `None`:
+/// it is another one.
+pub(super) fn pairs_of(tree: &[u8]) -> Option<(usize, &[u8])> {
+    let mut reader = TreeReader(tree.strip_prefix(&[KEYED])?);
+    let size = reader.size()?;
+    Some((size / 2, reader.0))
+}
+
 /// The reply that a tree says.
 pub(super) fn reply_of(tree: &[u8]) -> CommandReply {
     let mut reader = TreeReader(tree);

@@ -2,7 +2,7 @@
 
 use super::description::keys_and_ids_after_word;
 use super::pops::{BlockingPop, PopKind};
-use super::reply_tree::ReplyTree;
+use super::reply_tree::{ReplyTree, pairs_of};
 use super::stream_groups::{DELIVER, SILENT};
 use super::streams::{shown, strict_id};
 use super::{
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{
-    Inputs, JOINT, Joint, Procedure, WRITES, count, procedure, values,
+    Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count, procedure, values,
 };
 use crate::command::rows::Rows;
 use crate::store::change::KeyChange;
@@ -319,6 +319,51 @@ impl StreamReads {
     pub(super) fn names(&mut self) -> impl Iterator<Item = &mut Bytes> {
         self.group.iter_mut().flatten()
     }
+}
+
+/// The read that a call of `READ` or `READ_GROUP` is, key by key. It does not wait.
+pub(super) fn read_of(call: &ProcedureCall, first: &Bytes) -> Option<BlockingPop> {
+    let number = call.called.number();
+    let (numbers, runs) = (&call.inputs.numbers, &call.inputs.bytes[..]);
+    let (group, takes, runs) = match runs {
+        [group, consumer, rest @ ..] if number == READ_GROUP.number => {
+            (Some([group.clone(), consumer.clone()]), &GROUP_READS, rest)
+        }
+        runs if number == READ.number => (None, &READS, runs),
+        _ => return None,
+    };
+    let (ids, others) = runs.split_first()?;
+    let keys = std::iter::once(first).chain(others);
+    let reads = StreamReads {
+        wanted: *numbers.first()?,
+        keeps_none: group.is_some() && *numbers.get(1)? != 0,
+        group,
+        from: ids.chunks(ReadFrom::BYTES).map(ReadFrom::of).collect(),
+    };
+    Some(BlockingPop {
+        shape: Shape::TreeTaken,
+        count: 0,
+        reads: Some(reads),
+        ..BlockingPop::of_one(keys.cloned().collect(), None, takes)
+    })
+}
+
+/// Whether this is an answer with entries.
+pub(super) fn has_entries(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Bulk(tree) if pairs_of(tree).is_some())
+}
+
+/// The answer of two that were read of different keys. `None`: one of them has no entries.
+pub(super) fn joined(one: &Outcome, other: &Outcome) -> Option<Outcome> {
+    let (Outcome::Bulk(one), Outcome::Bulk(other)) = (one, other) else {
+        return None;
+    };
+    let ((first, one), (second, other)) = (pairs_of(one)?, pairs_of(other)?);
+    let mut tree = ReplyTree::new();
+    tree.keyed(first + second);
+    tree.append_bytes(one);
+    tree.append_bytes(other);
+    Some(tree.outcome())
 }
 
 /// The arguments of `XREAD` or `XREADGROUP`.

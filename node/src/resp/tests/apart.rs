@@ -113,6 +113,26 @@ const LINES: &[&str] = &[
     "BLMOVE C A LEFT LEFT 0",
     "LMOVE none C LEFT LEFT",
     "LRANGE A 0 -1",
+    // Streams.
+    "DEL A B C",
+    "XADD A 1-1 f v",
+    "XADD A 2-1 f v",
+    "XADD B 1-1 g w",
+    "XREAD STREAMS A B 0 0",
+    "XREAD STREAMS B none A 0 0 1-1",
+    "XREAD COUNT 1 STREAMS A none 0 0",
+    "XREAD STREAMS none A B 0 $ $",
+    "XREAD BLOCK 0 STREAMS A B 0 0",
+    "XREAD BLOCK 1 STREAMS A B $ $",
+    "XGROUP CREATE A g 0",
+    "XGROUP CREATE B g 0",
+    "XREADGROUP GROUP g c COUNT 1 STREAMS A B > >",
+    "XREADGROUP GROUP g c NOACK STREAMS B A > >",
+    "XREADGROUP GROUP g c STREAMS A B > >",
+    "XREADGROUP GROUP g c BLOCK 1 STREAMS A B > >",
+    "SET C text",
+    "XREAD STREAMS C A 0 0",
+    "XREAD BLOCK 0 STREAMS C A 0 0",
     // Sorted sets, and a set.
     "DEL A B C",
     "ZADD A 1 a 2 b 3 c",
@@ -237,6 +257,7 @@ async fn one_connection_sees_what_its_steps_did_and_others_keep_their_errors() {
         "ZUNIONSTORE C 2 A B",
         "LMOVE A B LEFT LEFT",
         "BLMOVE A B LEFT LEFT 0",
+        "XREAD STREAMS A B 0 0",
     ] {
         ask(&mut client, "MULTI").await;
         ask(&mut client, &about(line, &keys)).await;
@@ -251,10 +272,7 @@ async fn one_connection_sees_what_its_steps_did_and_others_keep_their_errors() {
     assert!(error(&refused).starts_with("CROSSSLOT"), "{refused:?}");
     let refused = ask(&mut client, &about("MSETNX A 1 B 2", &keys)).await;
     let why = error(&refused);
-    assert!(
-        why.contains("{tag}") && why.contains("one-server"),
-        "{why}"
-    );
+    assert!(why.contains("{tag}") && why.contains("one-server"), "{why}");
     // A cluster-aware client gets the text that it knows.
     let mut cluster = Client::connect(node.cluster).await.unwrap();
     for line in [
@@ -268,6 +286,30 @@ async fn one_connection_sees_what_its_steps_did_and_others_keep_their_errors() {
         let text = "CROSSSLOT Keys in request don't hash to the same slot";
         assert_eq!(ask(&mut cluster, line).await, Reply::Error(text.to_owned()));
     }
+    node.stop().await;
+}
+
+/// What was read of a stream is answered although a later key fails.
+#[tokio::test]
+async fn entries_that_were_delivered_are_answered_though_a_later_stream_fails() {
+    let node = Node::of_threads(2, None, 10, limits());
+    let mut client = node.client().await;
+    let keys = apart(&mut client).await;
+    for line in ["XADD A 1-1 f v", "XADD B 1-1 f v", "XGROUP CREATE A g 0"] {
+        ask(&mut client, &about(line, &keys)).await;
+    }
+    let read = about("XREADGROUP GROUP g c STREAMS A B > >", &keys);
+    let Reply::Array(streams) = ask(&mut client, &read).await else {
+        panic!("no entries")
+    };
+    assert_eq!(streams.len(), 1, "{streams:?}");
+    let refused = ask(&mut client, &read).await;
+    assert!(error(&refused).starts_with("NOGROUP"), "{refused:?}");
+    let pending = about("XPENDING A g - + 10", &keys);
+    let Reply::Array(pending) = ask(&mut client, &pending).await else {
+        panic!("no pending entries")
+    };
+    assert_eq!(pending.len(), 1);
     node.stop().await;
 }
 

@@ -1,7 +1,8 @@
 //! Pops that wait while their keys are empty (`BLPOP` and the like), and what is put back. Pops
-//! that do not wait (`ZMPOP`) try keys of several partitions in the same way, and reads of streams
-//! that wait for entries (`XREAD BLOCK`) wait so. If a pop moves its element to a key of another
-//! partition (`BLMOVE`), it takes in several steps (`super::elements`).
+//! that do not wait (`ZMPOP`) try keys of several partitions in the same way. Reads of streams wait
+//! so for entries (`XREAD BLOCK`); before they wait, they answer what all of their keys have. If a
+//! pop moves its element to a key of another partition (`BLMOVE`), it takes in several steps
+//! (`super::elements`).
 //!
 //! ```text
 //!   each key is tried ── all are empty ──> a ticket at each key ── granted ──> taken from that key
@@ -34,6 +35,8 @@ use std::rc::Rc;
 const TAKEN: u32 = u32::MAX;
 /// Keys of one pop that waits. It has a ticket at each.
 const POP_KEYS_MAX: usize = 1024;
+/// Further streams are not read if those before have more bytes.
+const FOUND_BYTES_MAX: usize = 16 << 20;
 /// How often what was taken is put back while its partition is not served: each time takes some
 /// seconds.
 const ATTEMPTS_MAX: u32 = 24;
@@ -54,6 +57,8 @@ pub(crate) struct PopReply {
     step: PopStep,
     /// The operations that it takes by, if they are several.
     moving: Option<ElementSteps>,
+    /// What was read of the first streams.
+    found: Option<Outcome>,
     /// The step is to be asked for.
     due: bool,
     tickets: Vec<PopTicket>,
@@ -134,6 +139,7 @@ impl PopReply {
                 false => PopStep::Try(0),
             },
             moving: None,
+            found: None,
             due: true,
             tickets: vec![PopTicket::No; pop.keys.len()],
             withdrawn: Vec::new(),
@@ -178,6 +184,10 @@ impl PopReply {
 
     /// It is answered with this. All tickets are withdrawn.
     fn end(&mut self, end: PopEnd) -> SessionEffect {
+        let end = match (end, self.found.take()) {
+            (PopEnd::Nothing(_), Some(found)) => PopEnd::Taken(found),
+            (end, _) => end,
+        };
         for at in 0..self.tickets.len() {
             self.withdraw(at);
         }
@@ -239,8 +249,32 @@ impl PopReply {
         moving.is_some_and(|steps| steps.has_put(under_way))
     }
 
+    /// What is answered once this was read of a key. `Nil`: there are further keys.
+    fn gather(&mut self, outcome: Outcome) -> Outcome {
+        let PopStep::Try(at) = self.step else {
+            return outcome;
+        };
+        let is_last = at + 1 >= self.pop.keys.len();
+        let found = match (self.found.take(), outcome) {
+            (None, first) if self.pop.is_part(&first) => first,
+            (None, outcome) => return outcome,
+            (Some(found), Outcome::Nil | Outcome::Many(_)) => found,
+            (Some(found), next) => match self.pop.joined(&found, &next) {
+                Some(both) => both,
+                // It failed. What was read before may have changed a group, so it is answered.
+                None => return found,
+            },
+        };
+        if is_last || found.bytes() > FOUND_BYTES_MAX {
+            return found;
+        }
+        self.found = Some(found);
+        Outcome::Nil
+    }
+
     /// The outcome of a take.
     fn taken(&mut self, outcome: Outcome, now: Time) -> SessionEffect {
+        let outcome = self.gather(outcome);
         let from = match self.step {
             PopStep::Try(at) | PopStep::Take(at) => at,
             PopStep::TryAll | PopStep::Wait | PopStep::Over(_) => 0,
@@ -259,7 +293,11 @@ impl PopReply {
             return self.end(PopEnd::Taken(outcome));
         }
         let is_late = self.until.is_some_and(|until| until <= now);
-        let is_last = !matches!(self.step, PopStep::Try(at) if at + 1 < self.pop.keys.len());
+        let is_last = match self.step {
+            PopStep::Try(at) => at + 1 >= self.pop.keys.len(),
+            PopStep::TryAll => !apart,
+            PopStep::Wait | PopStep::Take(_) | PopStep::Over(_) => true,
+        };
         let is_over = is_late || is_last && !self.waits;
         let ends = self.ends.or(is_over.then_some(Unblocking::Timeout));
         if let Some(ends) = ends.or(self.is_left.then_some(Unblocking::Timeout)) {
@@ -433,7 +471,7 @@ impl PendingReply for PopReply {
     fn held(&self) -> usize {
         match &self.step {
             PopStep::Over(PopEnd::Taken(taken)) => taken.bytes(),
-            _ => 0,
+            _ => self.found.as_ref().map_or(0, Outcome::bytes),
         }
     }
 
