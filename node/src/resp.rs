@@ -27,6 +27,7 @@ mod listed;
 mod monitor;
 mod notices;
 mod output;
+mod own_operations;
 mod pubsub;
 pub(crate) mod ready;
 mod reply_steps;

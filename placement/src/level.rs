@@ -70,5 +70,8 @@ pub const DUMPS: u16 = 17;
 /// From this level on, a key that is watched while it is absent is watched for what comes and goes.
 pub const ABSENCES: u16 = 17;
 
+/// From this level on, a subscriber learns which of its own operations made a change.
+pub const OWN_CHANGES: u16 = 17;
+
 /// From this level on, a key is given what was gathered from several partitions.
 pub const GATHERED: u16 = 17;

@@ -120,6 +120,11 @@ impl<D: FrontEnd> DataContext<D> {
         token
     }
 
+    /// The number of the next operation that is submitted.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.shard.next_number()
+    }
+
     /// Keeps a result of `read` that may not be answered now. Returns its token.
     pub(crate) fn keep(
         &mut self,

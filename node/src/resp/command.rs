@@ -206,6 +206,8 @@ pub struct TrackingOptions {
     pub redirect: Option<u64>,
     /// Which keys are tracked.
     pub mode: TrackingMode,
+    /// Whether the client does not hear of its own changes.
+    pub no_loop: bool,
 }
 
 /// Which keys a client tracks.

@@ -256,9 +256,13 @@ impl Session {
             part: 0,
             read: false,
         };
+        let first = context.next_number();
         let Some(token) = context.set(client.keyspace, client.map, pair, waiter) else {
             return false;
         };
+        if let Some(client) = connection.no_loop.get() {
+            context.note_own(client, first);
+        }
         replies.wait_for_write(context, token);
         true
     }

@@ -24,12 +24,17 @@
 //! long as it is so, because clients may continue to read. So a client has a stale value for
 //! [`BOUND`] at most, and normally for a round trip.
 //!
+//! **`NOLOOP`.** A primary tells with a change which operation of this thread made it, and the thread
+//! knows which client submitted that (`super::own_operations`). The client that made a change stays
+//! registered for the key, because it keeps what it wrote.
+//!
 //! In broadcast mode nothing is registered: each change goes to the clients whose prefix it has.
 
 use super::RespContext;
 use super::acl::compiled::Home;
 use super::common::ThreadMessage;
 use super::databases;
+use super::own_operations::OwnOperations;
 use super::pubsub::hub::OVER_LIMIT;
 use super::session::{AGAIN_MAX, Connection, Took};
 use super::totals::TrackingCounts;
@@ -71,6 +76,8 @@ pub(super) struct Tracking {
     /// Those of them that are in broadcast mode.
     broadcast: BTreeSet<u64>,
     table: TrackedKeys,
+    /// Operations of clients that do not hear of their own changes.
+    own: OwnOperations,
     /// The life of this thread to which the subscriptions belong.
     life: u64,
     following: BTreeMap<KeyspaceId, TrackedKeyspace>,
@@ -105,6 +112,8 @@ struct Tracker {
     keyspace: KeyspaceId,
     /// The prefixes of its keys in broadcast mode.
     prefixes: Option<Vec<Bytes>>,
+    /// It does not hear of its own changes.
+    no_loop: bool,
     /// It was told to forget everything, and has read nothing since.
     has_nothing: bool,
 }
@@ -231,8 +240,17 @@ impl Tracking {
 
     /// The client tracks no more. The keys that it had are forgotten when they change.
     pub(super) fn end(&mut self, client: u64) {
-        self.clients.remove(&client);
+        if let Some(tracker) = self.clients.remove(&client) {
+            tracker.connection.no_loop.set(None);
+        }
         self.broadcast.remove(&client);
+    }
+
+    /// The client that made this change, if it does not hear of that.
+    fn unheard_writer(&self, change: &Change) -> Option<u64> {
+        let client = self.own.client_of(change.own_operation()?)?;
+        let tracker = self.clients.get(&client)?;
+        tracker.no_loop.then_some(client)
     }
 
     /// The client hears of it once more when its replies below `behind` have left.
@@ -316,12 +334,14 @@ impl RespContext {
         &mut self,
         client: (u64, &Rc<Connection>),
         keyspace: KeyspaceId,
-        prefixes: Option<Vec<Bytes>>,
+        (prefixes, no_loop): (Option<Vec<Bytes>>, bool),
     ) {
+        client.1.no_loop.set(no_loop.then_some(client.0));
         let tracker = Tracker {
             connection: client.1.clone(),
             keyspace,
             prefixes,
+            no_loop,
             has_nothing: false,
         };
         let tracking = &mut self.front.hub.tracking;
@@ -329,6 +349,13 @@ impl RespContext {
             tracking.broadcast.insert(client.0);
         }
         tracking.clients.insert(client.0, tracker);
+    }
+
+    /// A client that does not hear of its own changes has submitted the operations from this number
+    /// on.
+    pub(super) fn note_own(&mut self, client: u64, first: u64) {
+        let numbers = first..self.next_number();
+        self.front.hub.tracking.own.note(numbers, client);
     }
 
     /// A client may have this key from now on.
@@ -355,6 +382,7 @@ impl RespContext {
         let mut forget = std::mem::replace(&mut tracking.life, life) != life;
         if forget {
             // This process became another member. Its subscriptions ended.
+            tracking.own.clear();
             for followed in tracking.following.values_mut() {
                 (followed.id, followed.ready) = (None, false);
             }
@@ -365,6 +393,7 @@ impl RespContext {
         let ended: Vec<KeyspaceId> = tracking.following.iter().filter_map(kept).collect();
         if tracking.clients.is_empty() {
             tracking.clear();
+            tracking.own.clear();
         }
         for keyspace in ended {
             let gone = self.front.hub.tracking.following.remove(&keyspace);
@@ -502,10 +531,17 @@ impl RespContext {
                 }
                 Told::Change(change) if matches!(change.what, What::Cleared) => forget = true,
                 Told::Change(change) => {
-                    let work = self.broadcast(keyspace, &change, &mut broadcast);
+                    let writer = self.front.hub.tracking.unheard_writer(&change);
+                    let work = self.broadcast(keyspace, (&change, writer), &mut broadcast);
                     left = left.saturating_sub(work);
-                    if let Some((key, holders)) = self.front.hub.tracking.table.take(&change.key) {
+                    if let Some((key, mut holders)) =
+                        self.front.hub.tracking.table.take(&change.key)
+                    {
+                        let keeps = writer.filter(|client| holders.remove(client));
                         self.invalidate_at(&key, &holders);
+                        if let Some(client) = keeps {
+                            self.front.hub.tracking.table.remember(&key, client);
+                        }
                     }
                 }
             }
@@ -524,7 +560,7 @@ impl RespContext {
     fn broadcast(
         &self,
         keyspace: KeyspaceId,
-        change: &Change,
+        (change, writer): (&Change, Option<u64>),
         told: &mut BTreeMap<u64, Vec<Bytes>>,
     ) -> usize {
         let tracking = &self.front.hub.tracking;
@@ -548,6 +584,7 @@ impl RespContext {
             work += COMPARED_WORK + prefixes.len();
             let is_wanted = prefixes.iter().any(|prefix| change.key.starts_with(prefix));
             if !is_wanted
+                || writer == Some(*id)
                 || tracker.keyspace != keyspace
                 || !tracker.connection.may_see(home, &change.key)
             {

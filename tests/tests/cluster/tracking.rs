@@ -3,7 +3,7 @@
 
 use doyen_tests::cluster::Cluster;
 use doyen_tests::resp::{Client, Reply};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +17,8 @@ const KEYS: usize = 24;
 struct Caching {
     client: Client,
     values: BTreeMap<String, Reply>,
+    /// The keys that it had to forget, one by one.
+    told: BTreeSet<String>,
 }
 
 impl Caching {
@@ -25,6 +27,7 @@ impl Caching {
         let mut caching = Self {
             client,
             values: BTreeMap::new(),
+            told: BTreeSet::new(),
         };
         caching.ask("HELLO 3");
         assert_eq!(caching.ask(tracking), ok(), "{tracking}");
@@ -69,6 +72,7 @@ impl Caching {
                         });
                         names.for_each(|name| {
                             self.values.remove(&name);
+                            self.told.insert(name);
                         });
                     }
                     _ => self.values.clear(),
@@ -169,6 +173,46 @@ fn a_client_is_told_of_what_other_nodes_change() {
     }
     let told = target.reply().expect("a message");
     assert_eq!(told, message(Reply::Nil));
+}
+
+#[test]
+fn a_client_hears_of_no_change_of_its_own_whichever_node_leads_the_keys() {
+    let mut cluster = Cluster::of(BINARY, 3);
+    let victim = cluster.coordinator();
+    let others = cluster.nodes.iter().filter(|(name, _)| **name != victim);
+    let at: Vec<SocketAddr> = others.map(|(_, node)| node.ready.resp).collect();
+    let mut writer = Client::connect(at[1], PATIENCE).expect("the node takes clients");
+    let mut client = Caching::connect(at[0], "CLIENT TRACKING ON NOLOOP");
+    let mut other = Caching::connect(at[0], "CLIENT TRACKING ON NOLOOP");
+    for round in 0..2 {
+        // Nothing has changed these keys before.
+        let keys: Vec<String> = (0..KEYS).map(|n| format!("r{round}:{n}")).collect();
+        for caching in [&mut client, &mut other] {
+            for key in &keys {
+                while matches!(caching.read(key), Reply::Error(_)) {}
+            }
+        }
+        for key in &keys {
+            while client.ask(&format!("SET {key} own")) != ok() {}
+        }
+        other.settles(&bulk("own"));
+        assert_eq!(client.ask("PING"), Reply::Simple("PONG".to_owned()));
+        let told: Vec<_> = keys
+            .iter()
+            .filter(|key| client.told.contains(*key))
+            .collect();
+        assert!(told.is_empty(), "{told:?}");
+        // It is told what another client changes.
+        client.values.clear();
+        for key in &keys {
+            while matches!(client.read(key), Reply::Error(_)) {}
+            insist(&mut writer, &format!("SET {key} new"));
+        }
+        client.settles(&bulk("new"));
+        if round == 0 {
+            cluster.kill(&victim);
+        }
+    }
 }
 
 #[test]

@@ -179,6 +179,8 @@ pub struct Change {
     /// What did it. `None`: only the change itself is known, because another primary executed it,
     /// or it was one of several in a transaction or a script.
     pub by: Option<By>,
+    /// The number of the operation that made it, if the thread of the subscriber submitted that.
+    pub(crate) own: Option<u64>,
 }
 
 /// What a key had before a change.
@@ -214,6 +216,14 @@ pub enum What {
 }
 
 impl Change {
+    /// The number of the operation that made it ([`Shard::next_number`](crate::Shard::next_number)).
+    /// `None`: another thread submitted it, or that is not known.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn own_operation(&self) -> Option<u64> {
+        self.own
+    }
+
     /// Bytes that it takes, about.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -383,6 +393,7 @@ pub(crate) fn changes(
             what,
             before,
             by,
+            own: None,
         };
         let mut old = || {
             let old = undo.string().filter(|_| filter.old)?;

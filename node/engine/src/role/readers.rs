@@ -8,6 +8,7 @@ use crate::role::host::Host;
 use crate::role::read_logs::{LogReader, WINDOW};
 use crate::role::slots::Slots;
 use crate::wire::frame::{Frame, Headroom};
+use doyen_placement::level::OWN_CHANGES;
 use doyen_placement::{KeyspaceId, MemberId};
 
 /// About how many bytes of changes one frame has.
@@ -60,6 +61,15 @@ impl Host {
         let most = self.limits.readers_bytes_max();
         let subscriptions = &mut self.subscriptions;
         subscriptions.told_of_changes(most, peer, frame);
+    }
+
+    /// Whether a subscriber learns which of its own operations made a change.
+    fn names_own(&mut self, peer: MemberId) -> bool {
+        peer == self.me
+            || self
+                .peers
+                .get(peer)
+                .is_some_and(|p| p.version >= OWN_CHANGES)
     }
 
     /// Sends a frame to a subscriber, which may be this thread.
@@ -243,6 +253,7 @@ impl Leading<'_> {
     fn tell_reader(&mut self, cx: &mut Host, n: usize) {
         let (at, lineage, committed) = (self.at, self.lineage, self.log.committed());
         let old_max = cx.limits.value_bytes_max;
+        let names_own = cx.names_own(self.lead.readers[n].peer);
         let reader = &mut self.lead.readers[n];
         let (peer, ticket) = (reader.peer, reader.ticket);
         if let Some(had) = reader.had.take() {
@@ -297,6 +308,11 @@ impl Leading<'_> {
                         seq: reader.sent,
                     };
                     changes(told, position, (&reader.filter, old_max), &mut found);
+                    let op = self.log.entry(reader.sent).and_then(|logged| logged.op);
+                    if let Some(op) = op.filter(|op| names_own && op.origin == peer) {
+                        let new = found[before..].iter_mut();
+                        new.for_each(|change| change.own = Some(op.n));
+                    }
                     let new = found[before..].iter();
                     bytes += new.map(|change| change.bytes() as u64).sum::<u64>();
                 }

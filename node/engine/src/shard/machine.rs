@@ -276,6 +276,13 @@ impl Shard {
         most.saturating_sub(host.callers.outstanding)
     }
 
+    /// The number of the next operation of this thread's callers. Those that were submitted between
+    /// two looks have the numbers between these.
+    #[must_use]
+    pub const fn next_number(&self) -> u64 {
+        self.cx.host.callers.next_number()
+    }
+
     /// Bytes of values and frames handled since the last call. With this, a shell divides work into
     /// slices.
     pub fn take_work(&mut self) -> usize {

@@ -144,6 +144,28 @@ fn primary_copy_stranger_thread_and_client_are_told_every_change_in_order() {
     assert_eq!(whats(w.changes(2, ids[2])), [put("e")]);
 }
 
+#[test]
+fn a_subscriber_learns_which_of_its_own_operations_made_a_change() {
+    let mut w = World::of_threads(61, 3, |_| 1, |_| vec![1, 2]);
+    w.settle(Duration::from_millis(50));
+    let nodes = [1, 2, 3];
+    let ids = nodes.map(|n| w.follow(n, all()));
+    let (key, mut made) = (key_of(0), Vec::new());
+    for n in [1, 2, 3, 2, 3] {
+        made.push((n, w.nodes[&n].shard.next_number()));
+        assert_eq!(w.set(n, &key, "x"), Outcome::Ok);
+    }
+    w.settle(Duration::from_millis(30));
+    for (n, id) in nodes.into_iter().zip(ids) {
+        let changes = w.changes(n, id);
+        let own: Vec<_> = changes.iter().map(Change::own_operation).collect();
+        let wanted = made
+            .iter()
+            .map(|(by, number)| (*by == n).then_some(*number));
+        assert_eq!(own, wanted.collect::<Vec<_>>(), "{n}");
+    }
+}
+
 fn was(old: &'static str) -> Former {
     Former::Value(Some(Bytes::from_static(old.as_bytes())))
 }

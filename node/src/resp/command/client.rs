@@ -17,9 +17,6 @@ const PAUSE_MS_MAX: i64 = i64::MAX / 1_000_000 / 2;
 /// Most clients that one command may name by their ids.
 const IDS_MAX: usize = 1024;
 
-const NO_LOOP: &str = "ERR NOLOOP is not supported, because a change does not say which connection \
-    made it: leave NOLOOP out, and the client hears of its own changes, too";
-
 pub(super) const ROWS: &[RespDescription] = &[
     command("client", "2.4.0", -2, "connection", "")
         .about("A container for client connection commands")
@@ -178,9 +175,6 @@ fn tracking(c: CommandCall<'_>) -> ParsedCommand {
     if !switch(c)? {
         return track(TrackingCommand::Off);
     }
-    if no_loop {
-        return Err(NO_LOOP.into());
-    }
     let mode = match (broadcast, opt_in, opt_out) {
         (false, ..) if !prefixes.is_empty() => {
             return Err("ERR PREFIX option requires BCAST mode to be enabled".into());
@@ -194,7 +188,11 @@ fn tracking(c: CommandCall<'_>) -> ParsedCommand {
         (_, _, true) => TrackingMode::Reads(CachedReads::OptOut),
         _ => TrackingMode::Reads(CachedReads::All),
     };
-    let options = TrackingOptions { redirect, mode };
+    let options = TrackingOptions {
+        redirect,
+        mode,
+        no_loop,
+    };
     track(TrackingCommand::On(Box::new(options)))
 }
 

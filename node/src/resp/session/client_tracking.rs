@@ -1,7 +1,7 @@
 //! How a client tracks the keys whose values it keeps (`CLIENT TRACKING`), and what it is sent.
 //! Which client has which keys is known to its thread (`resp::tracking`).
 
-use crate::resp::command::{CachedReads, TrackingMode};
+use crate::resp::command::{CachedReads, TrackingMode, TrackingOptions};
 use crate::resp::encode::{Encoder, Protocol};
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeSet;
@@ -23,6 +23,8 @@ const OTHER_CHOICE: &str = "ERR You can't switch OPTIN/OPTOUT mode before disabl
 pub(crate) struct ClientTracking {
     redirect: Option<u64>,
     keys: Tracked,
+    /// It does not hear of its own changes.
+    no_loop: bool,
     /// `CLIENT CACHING` was sent for the next command.
     pub(crate) caching: bool,
     /// The connection that gets the invalidations was gone when there was one.
@@ -43,11 +45,12 @@ impl ClientTracking {
     ///
     /// # Errors
     /// Redis's texts for what does not go together.
-    pub(crate) fn new(
-        before: Option<&Self>,
-        redirect: Option<u64>,
-        mode: TrackingMode,
-    ) -> Result<Self, String> {
+    pub(crate) fn new(before: Option<&Self>, options: TrackingOptions) -> Result<Self, String> {
+        let TrackingOptions {
+            redirect,
+            mode,
+            no_loop,
+        } = options;
         use CachedReads::{OptIn, OptOut};
         let before = before.map(|before| &before.keys);
         let keys = match (before, mode) {
@@ -80,6 +83,7 @@ impl ClientTracking {
         Ok(Self {
             redirect,
             keys,
+            no_loop,
             caching: false,
             is_broken: false,
         })
@@ -93,6 +97,11 @@ impl ClientTracking {
     /// The same as a number, as Redis shows it.
     pub(crate) fn redirection(&self) -> i64 {
         i64::try_from(self.redirect.unwrap_or(0)).unwrap_or(i64::MAX)
+    }
+
+    /// Whether it does not hear of its own changes.
+    pub(crate) const fn no_loop(&self) -> bool {
+        self.no_loop
     }
 
     /// Whether the client keeps the values that its present command reads.
@@ -156,6 +165,7 @@ impl ClientTracking {
         words.extend(mode);
         words.extend(self.caching.then_some(caching));
         words.extend(self.is_broken.then_some("broken_redirect"));
+        words.extend(self.no_loop.then_some("noloop"));
         words
     }
 }
@@ -221,6 +231,18 @@ pub(crate) fn lost_target(target: i64) -> BytesMut {
 mod tests {
     use super::*;
 
+    fn tracking(
+        before: Option<&ClientTracking>,
+        mode: TrackingMode,
+    ) -> Result<ClientTracking, String> {
+        let options = TrackingOptions {
+            redirect: None,
+            mode,
+            no_loop: false,
+        };
+        ClientTracking::new(before, options)
+    }
+
     fn broadcast(
         before: Option<&ClientTracking>,
         more: &[&'static str],
@@ -229,8 +251,8 @@ mod tests {
             .iter()
             .map(|prefix| Bytes::from_static(prefix.as_bytes()));
         let mode = TrackingMode::Broadcast(more.collect());
-        let tracking = ClientTracking::new(before, None, mode)?;
-        let prefixes = tracking.prefixes().into_iter().flatten();
+        let made = tracking(before, mode)?;
+        let prefixes = made.prefixes().into_iter().flatten();
         Ok(prefixes
             .map(|prefix| String::from_utf8_lossy(prefix).into_owned())
             .collect())
@@ -241,7 +263,7 @@ mod tests {
         assert_eq!(broadcast(None, &[]), Ok(vec![String::new()]));
         let two =
             TrackingMode::Broadcast(vec![Bytes::from_static(b"b:"), Bytes::from_static(b"a:")]);
-        let two = ClientTracking::new(None, None, two).unwrap();
+        let two = tracking(None, two).unwrap();
         assert_eq!(broadcast(Some(&two), &["c:"]).unwrap(), ["a:", "b:", "c:"]);
         let why = broadcast(Some(&two), &["a:x"]).unwrap_err();
         assert!(
@@ -254,15 +276,12 @@ mod tests {
             "{why}"
         );
         let reads = TrackingMode::Reads(CachedReads::All);
-        assert_eq!(
-            ClientTracking::new(Some(&two), None, reads).unwrap_err(),
-            OTHER_MODE
-        );
+        assert_eq!(tracking(Some(&two), reads).unwrap_err(), OTHER_MODE);
     }
 
     #[test]
     fn the_values_of_some_reads_are_kept_as_the_client_chose() {
-        let reads = |reads| ClientTracking::new(None, None, TrackingMode::Reads(reads)).unwrap();
+        let reads = |reads| tracking(None, TrackingMode::Reads(reads)).unwrap();
         let (mut all, mut opt_in, mut opt_out) = (
             reads(CachedReads::All),
             reads(CachedReads::OptIn),
@@ -276,10 +295,7 @@ mod tests {
         assert!(opt_in.keeps_reads() && !opt_out.keeps_reads());
         assert_eq!(opt_in.words(), ["on", "optin", "caching-yes"]);
         let mode = TrackingMode::Reads(CachedReads::OptOut);
-        assert_eq!(
-            ClientTracking::new(Some(&opt_in), None, mode).unwrap_err(),
-            OTHER_CHOICE
-        );
+        assert_eq!(tracking(Some(&opt_in), mode).unwrap_err(), OTHER_CHOICE);
     }
 
     #[test]

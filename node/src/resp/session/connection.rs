@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) heard_at: Cell<Time>,
     /// It made no progress for too long while others wanted room, so it is closed.
     pub(crate) expelled: Cell<bool>,
+    /// The number of its client, if that does not hear of its own changes: its operations are noted.
+    pub(crate) no_loop: Cell<Option<u64>>,
 }
 
 /// What waits for the outcome of an operation: a slot of a connection's queue, and a part of it.
@@ -110,6 +112,7 @@ impl Connection {
             waits_for_room: Cell::new(false),
             behind: Cell::new(false),
             expelled: Cell::new(false),
+            no_loop: Cell::new(None),
         })
     }
 

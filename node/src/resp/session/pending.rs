@@ -223,13 +223,19 @@ impl ReplyAsker<'_> {
     /// comes from elsewhere.
     pub(crate) fn submit(&mut self, part: u32, work: impl Into<Work>) -> (u64, bool) {
         let (connection, slot) = (self.connection.clone(), self.slot);
-        self.context
+        let (own, first) = (connection.no_loop.get(), self.context.next_number());
+        let submitted = self
+            .context
             .submit(work, self.patience, |read| ReplyWaiter {
                 connection,
                 slot,
                 part,
                 read,
-            })
+            });
+        if let Some(client) = own {
+            self.context.note_own(client, first);
+        }
+        submitted
     }
 }
 

@@ -574,8 +574,9 @@ fn change() -> impl Strategy<Value = Change> {
         Just(Former::Nothing),
         prop::option::of(bytes()).prop_map(Former::Value),
     ];
-    let of = (any::<u64>(), any::<u32>(), bytes(), what, before, by);
-    of.prop_map(|(seq, map, key, what, before, by)| Change {
+    let made = (by, prop::option::of(any::<u64>()));
+    let of = (any::<u64>(), any::<u32>(), bytes(), what, before, made);
+    of.prop_map(|(seq, map, key, what, before, (by, own))| Change {
         position: Position {
             partition: PartitionId(0),
             lineage: Lineage(0),
@@ -586,6 +587,7 @@ fn change() -> impl Strategy<Value = Change> {
         what,
         before,
         by: by.map(By),
+        own,
     })
 }
 

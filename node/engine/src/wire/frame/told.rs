@@ -15,6 +15,8 @@ const REMOVED: u8 = 7;
 const CLEARED: u8 = 8;
 /// Before the tag of a change of a collection: its kind, if it is not [`UNSAID`].
 const OF_KIND: u8 = 9;
+/// Before everything else: the number of the operation, if the subscriber submitted that.
+const OWN: u8 = 10;
 
 /// What a key had before: nothing, a value that is not told, or this string.
 impl Field for Former {
@@ -52,6 +54,9 @@ impl Field for Change {
             What::Removed(_) => (UNSAID, REMOVED),
             What::Cleared => (UNSAID, CLEARED),
         };
+        if let Some(n) = self.own {
+            put!(out, OWN, n);
+        }
         put_tag(out, (OF_KIND, kind), tag);
         put!(
             out,
@@ -74,7 +79,14 @@ impl Field for Change {
     }
 
     fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
-        let (tag, kind) = match from.get()? {
+        let (first, own) = match from.get()? {
+            OWN => {
+                let own = Some(from.get()?);
+                (from.get()?, own)
+            }
+            tag => (tag, None),
+        };
+        let (tag, kind) = match first {
             OF_KIND => {
                 let (kind, tag) = (from.get()?, from.get()?);
                 if !matches!(tag, COLLECTION | FIELD | FIELD_VALUE | FIELD_GONE) {
@@ -110,6 +122,7 @@ impl Field for Change {
             what,
             before,
             by,
+            own,
         })
     }
 }

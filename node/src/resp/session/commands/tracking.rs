@@ -56,7 +56,7 @@ impl TrackingParts<'_> {
             return self.replies.answer(|e| e.error(NO_TARGET));
         }
         let before = self.subscriptions.tracking();
-        let tracking = match ClientTracking::new(before, target, options.mode) {
+        let tracking = match ClientTracking::new(before, options) {
             Ok(tracking) => tracking,
             Err(why) => return self.replies.answer(|e| e.error(&why)),
         };
@@ -72,7 +72,8 @@ impl TrackingParts<'_> {
         }
         let client = (self.client.id, self.connection);
         let prefixes = tracking.prefixes().map(|all| all.iter().cloned().collect());
-        self.context.track(client, keyspace, prefixes);
+        let how = (prefixes, tracking.no_loop());
+        self.context.track(client, keyspace, how);
         self.subscriptions.state().tracking = Some(Box::new(tracking));
         self.replies.answer(|e| e.simple("OK"));
     }
