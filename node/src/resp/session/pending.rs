@@ -32,6 +32,7 @@ pub(super) mod pages;
 pub(super) mod parts;
 pub(super) mod pops;
 pub(super) mod receivers;
+pub(super) mod steps;
 pub(super) mod sweep;
 pub(super) mod threads;
 pub(super) mod transfer;

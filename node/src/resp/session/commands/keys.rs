@@ -2,10 +2,11 @@
 
 use crate::remedy;
 use crate::resp::command::All;
-use crate::resp::session::pending::gather::GatherReply;
-use crate::resp::session::pending::moves::MoveReply;
+use crate::resp::session::pending::gather::GatherSteps;
+use crate::resp::session::pending::moves::MemberSteps;
 use crate::resp::session::pending::pages::PagesReply;
 use crate::resp::session::pending::pops::PopReply;
+use crate::resp::session::pending::steps::StepsReply;
 use crate::resp::session::pending::sweep::Sweep;
 use crate::resp::session::pending::transfer::TransferReply;
 use crate::resp::session::replies::Replies;
@@ -141,13 +142,17 @@ fn begin_apart(
 ) {
     match apart {
         Apart::Gather(gathering) => {
+            let weight = gathering.key_bytes();
+            let steps = GatherSteps::new(gathering, shape, context.now());
             let mut asker = replies.asker(connection, context);
-            let (reply, weight) = GatherReply::ask(&mut asker, about, gathering, shape);
+            let reply = StepsReply::ask(&mut asker, about, steps);
             replies.collect(reply, weight, 0);
         }
         Apart::Move(moves) => {
+            let weight = moves.from.len() + moves.to.len();
+            let steps = MemberSteps::new(moves, context.now());
             let mut asker = replies.asker(connection, context);
-            let (reply, weight) = MoveReply::ask(&mut asker, about, moves);
+            let reply = StepsReply::ask(&mut asker, about, steps);
             replies.collect(reply, weight, 0);
         }
         Apart::Pop(pop) => PopReply::begin(replies, (connection, context), about, (pop, false)),

@@ -10,14 +10,13 @@
 //! has taken it. Then the answer is 0, and the member stays in the target: a client that has added
 //! it there was answered that it was there already, so it must not be taken away.
 
-use super::{
-    Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
-};
+use super::steps::CommandSteps;
+use crate::resp::RespContext;
 use crate::resp::encode::Encoder;
+use bytes::Bytes;
 use doyen_engine::command::{ErrorText, MemberFound, MemberMove, Shape};
-use doyen_engine::op::{Failure, Operation, Outcome};
+use doyen_engine::op::{Action, Failure, Outcome};
 use doyen_gossip::Time;
-use doyen_placement::{KeyspaceId, MapId};
 use std::time::Duration;
 
 /// For so long, steps that did not happen are taken again.
@@ -30,13 +29,11 @@ const PAUSES_BITS: u32 = 7;
 const NOT_TAKEN: &str = "it was added to the second one, and could not be removed from the first \
     one; send the command again later";
 
-/// The reply of a command that moves a member.
+/// The steps of a command that moves a member.
 #[derive(Debug)]
-pub(crate) struct MoveReply {
-    about: (KeyspaceId, MapId),
+pub(crate) struct MemberSteps {
     moves: MemberMove,
     until: Time,
-    asked: Outstanding,
     stage: MoveStage,
     /// The target is a set, and has the member from now on.
     is_put: bool,
@@ -58,48 +55,39 @@ enum MoveStage {
     Over(Result<Outcome, ErrorText>),
 }
 
-impl MoveReply {
-    /// Asks the source first. Returns the reply with the bytes of both keys.
-    pub(crate) fn ask(
-        asker: &mut ReplyAsker<'_>,
-        about: (KeyspaceId, MapId),
-        moves: MemberMove,
-    ) -> (Self, usize) {
-        let weight = moves.from.len() + moves.to.len();
-        let mut reply = Self {
-            about,
+impl MemberSteps {
+    pub(crate) fn new(moves: MemberMove, now: Time) -> Self {
+        Self {
             moves,
-            until: asker.context.now() + AGAIN_MAX,
-            asked: Outstanding::default(),
+            until: now + AGAIN_MAX,
             stage: MoveStage::Source,
             is_put: false,
             lost: 0,
             pauses: 0,
-        };
-        reply.go_on(asker);
-        (reply, weight)
+        }
     }
 
-    fn go_on(&mut self, asker: &mut ReplyAsker<'_>) {
+    /// It may have happened in part.
+    fn unknown(&self, text: &str) -> MoveStage {
+        let keys = (&self.moves.from[..], &self.moves.to[..]);
+        MoveStage::Over(Err(moved_in_part("a member", keys, text)))
+    }
+}
+
+impl CommandSteps for MemberSteps {
+    fn next(&mut self, _context: &mut RespContext) -> Option<(Bytes, Action)> {
         let moves = &self.moves;
         let (key, action) = match self.stage {
             MoveStage::Source => (&moves.from, moves.look()),
             MoveStage::Target(_) => (&moves.to, moves.look()),
             MoveStage::Put(_) => (&moves.to, moves.put()),
             MoveStage::Take(version) => (&moves.from, moves.take(version)),
-            MoveStage::Over(_) => return,
+            MoveStage::Over(_) => return None,
         };
-        let (keyspace, map) = self.about;
-        let operation = Operation {
-            keyspace,
-            map,
-            key: key.clone(),
-            action,
-        };
-        self.asked.ask(asker, 0, operation);
+        Some((key.clone(), action))
     }
 
-    fn take_outcome(&mut self, now: Time, outcome: Outcome) {
+    fn take(&mut self, outcome: Outcome, now: Time) {
         let over = |outcome| MoveStage::Over(Ok(outcome));
         let is_late = now >= self.until;
         self.stage = match (&self.stage, outcome) {
@@ -147,10 +135,22 @@ impl MoveReply {
         };
     }
 
-    /// It may have happened in part.
-    fn unknown(&self, text: &str) -> MoveStage {
-        let keys = (&self.moves.from[..], &self.moves.to[..]);
-        MoveStage::Over(Err(moved_in_part("a member", keys, text)))
+    fn is_over(&self) -> bool {
+        matches!(self.stage, MoveStage::Over(_))
+    }
+
+    // A member that was put into the target is taken out of the source.
+    fn goes_on(&self, under_way: bool) -> bool {
+        self.is_put || under_way && matches!(self.stage, MoveStage::Put(_))
+    }
+
+    fn encode(&mut self, encoder: &mut Encoder<'_>) {
+        match &self.stage {
+            MoveStage::Over(Ok(outcome)) => encoder.reply(&Shape::Plain.reply(outcome.clone())),
+            MoveStage::Over(Err(why)) => encoder.error(&why.0),
+            // A reply is encoded once it is over.
+            _ => encoder.error(Shape::Plain.failure(Failure::Unavailable)),
+        }
     }
 }
 
@@ -170,66 +170,13 @@ pub(super) fn pauses(lost: u32) -> u32 {
     rand::random_range(0..1 << lost.min(PAUSES_BITS))
 }
 
-impl PendingReply for MoveReply {
-    fn asked(&self) -> &Outstanding {
-        &self.asked
-    }
-
-    fn take(&mut self, arrived: Arrived) -> SessionEffect {
-        if let Arrived::Outcome(ArrivedOutcome {
-            token,
-            outcome,
-            now,
-            ..
-        }) = arrived
-            && self.asked.take(token)
-        {
-            self.take_outcome(now, outcome);
-        }
-        SessionEffect::Nothing
-    }
-
-    fn has_step(&self) -> bool {
-        self.asked.waits() == 0 && !matches!(self.stage, MoveStage::Over(_))
-    }
-
-    fn step(&mut self, asker: &mut ReplyAsker<'_>, _work: &mut usize) -> Stepped {
-        if self.has_step() {
-            self.go_on(asker);
-        }
-        Stepped::Waits
-    }
-
-    // What follows may need what it did.
-    fn blocks(&self) -> bool {
-        !self.is_whole()
-    }
-
-    // A member that was put into the target is taken out of the source.
-    fn leave(&mut self) -> bool {
-        let puts = matches!(self.stage, MoveStage::Put(_)) && self.asked.waits() > 0;
-        let is_over = matches!(self.stage, MoveStage::Over(_));
-        !is_over && (self.is_put || puts)
-    }
-
-    fn encode(&mut self, encoder: &mut Encoder<'_>) -> bool {
-        match &self.stage {
-            MoveStage::Over(Ok(outcome)) => encoder.reply(&Shape::Plain.reply(outcome.clone())),
-            MoveStage::Over(Err(why)) => encoder.error(&why.0),
-            // `is_whole` says that it has finished.
-            _ => encoder.error(Shape::Plain.failure(Failure::Unavailable)),
-        }
-        true
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
     use doyen_engine::command::{Apart, Arguments, COMMANDS, ParsedRequest};
+    use doyen_placement::MapId;
 
-    fn reply() -> MoveReply {
+    fn steps() -> MemberSteps {
         let words =
             ["smove", "from", "to", "member"].map(|word| Bytes::from_static(word.as_bytes()));
         let words: &[Bytes] = &words;
@@ -241,26 +188,17 @@ mod tests {
         let Some(Apart::Move(moves)) = action.apart(MapId(0), &key) else {
             panic!("it moves a member")
         };
-        MoveReply {
-            about: (KeyspaceId(0), MapId(0)),
-            moves,
-            until: Time::ZERO + AGAIN_MAX,
-            asked: Outstanding::default(),
-            stage: MoveStage::Source,
-            is_put: false,
-            lost: 0,
-            pauses: 0,
-        }
+        MemberSteps::new(moves, Time::ZERO)
     }
 
     /// The reply once its operations had these outcomes.
     fn answered(outcomes: &[Outcome]) -> Result<Outcome, ErrorText> {
-        let mut reply = reply();
+        let mut steps = steps();
         for outcome in outcomes {
-            assert!(!matches!(reply.stage, MoveStage::Over(_)), "{outcomes:?}");
-            reply.take_outcome(Time::ZERO, outcome.clone());
+            assert!(!steps.is_over(), "{outcomes:?}");
+            steps.take(outcome.clone(), Time::ZERO);
         }
-        match reply.stage {
+        match steps.stage {
             MoveStage::Over(reply) => reply,
             stage => panic!("{stage:?} after {outcomes:?}"),
         }
@@ -348,8 +286,8 @@ mod tests {
         let stale = Outcome::Failed(Failure::Stale);
         let outcomes = [stale.clone(), has(1), has(0), DONE, stale.clone(), DONE];
         assert_eq!(answered(&outcomes), Ok(DONE));
-        let mut late = reply();
-        late.take_outcome(Time::ZERO + AGAIN_MAX, stale.clone());
+        let mut late = steps();
+        late.take(stale.clone(), Time::ZERO + AGAIN_MAX);
         assert!(matches!(&late.stage, MoveStage::Over(Ok(failed)) if *failed == stale));
     }
 }
