@@ -65,12 +65,20 @@ impl ElementSteps {
         (key.clone(), action)
     }
 
-    /// Whether its element is or may be in the target, so that the steps go on without a client.
-    /// `under_way`: whether the operation was sent.
-    pub(super) const fn has_put(&self, under_way: bool) -> bool {
+    /// Bytes that it holds.
+    pub(super) fn held(&self) -> usize {
+        match &self.stage {
+            ElementStage::Look => 0,
+            ElementStage::Put(element)
+            | ElementStage::Take(element)
+            | ElementStage::TakeBack(element, _) => element.len(),
+        }
+    }
+
+    /// Whether its element is in the target, so that the steps go on without a client.
+    pub(super) const fn has_put(&self) -> bool {
         match self.stage {
-            ElementStage::Look => false,
-            ElementStage::Put(_) => under_way,
+            ElementStage::Look | ElementStage::Put(_) => false,
             ElementStage::Take(_) | ElementStage::TakeBack(..) => true,
         }
     }
@@ -270,10 +278,10 @@ mod tests {
         let outcomes = [stale.clone(), x(), stale.clone(), PUSHED, stale, DONE];
         assert_eq!(answered(&outcomes), Ok(x()));
         let mut steps = steps();
-        assert!(!steps.has_put(true), "it only looks");
+        assert!(!steps.has_put(), "it only looks");
         steps.take(x(), Time::ZERO);
-        assert!(!steps.has_put(false) && steps.has_put(true));
+        assert!(!steps.has_put(), "it is not sent yet");
         steps.take(PUSHED, Time::ZERO);
-        assert!(steps.has_put(false));
+        assert!(steps.has_put());
     }
 }

@@ -230,7 +230,7 @@ impl PopReply {
             (None, _) => Some(Ok(outcome)),
         };
         let Some(done) = done else {
-            if self.is_left && !self.is_moving(false) {
+            if self.is_left && !self.is_moving() {
                 return self.end(PopEnd::Nothing(Unblocking::Timeout));
             }
             self.due = true;
@@ -243,10 +243,9 @@ impl PopReply {
         }
     }
 
-    /// Whether its element is or may be where it is moved to, so that it goes on.
-    fn is_moving(&self, under_way: bool) -> bool {
-        let moving = self.moving.as_ref();
-        moving.is_some_and(|steps| steps.has_put(under_way))
+    /// Whether its element is where it is moved to, so that it goes on.
+    fn is_moving(&self) -> bool {
+        self.moving.as_ref().is_some_and(ElementSteps::has_put)
     }
 
     /// What is answered once this was read of a key. `Nil`: there are further keys.
@@ -298,7 +297,7 @@ impl PopReply {
             PopStep::TryAll => !apart,
             PopStep::Wait | PopStep::Take(_) | PopStep::Over(_) => true,
         };
-        let is_over = is_late || is_last && !self.waits;
+        let is_over = is_last && (is_late || !self.waits);
         let ends = self.ends.or(is_over.then_some(Unblocking::Timeout));
         if let Some(ends) = ends.or(self.is_left.then_some(Unblocking::Timeout)) {
             return self.end(PopEnd::Nothing(ends));
@@ -471,7 +470,10 @@ impl PendingReply for PopReply {
     fn held(&self) -> usize {
         match &self.step {
             PopStep::Over(PopEnd::Taken(taken)) => taken.bytes(),
-            _ => self.found.as_ref().map_or(0, Outcome::bytes),
+            _ => {
+                let found = self.found.as_ref().map_or(0, Outcome::bytes);
+                found + self.moving.as_ref().map_or(0, ElementSteps::held)
+            }
         }
     }
 
@@ -507,7 +509,7 @@ impl PendingReply for PopReply {
         match self.step {
             PopStep::Wait => _ = self.end(PopEnd::Nothing(Unblocking::Timeout)),
             PopStep::TryAll | PopStep::Try(_) | PopStep::Take(_)
-                if self.due && !self.is_moving(false) =>
+                if self.due && !self.is_moving() =>
             {
                 _ = self.end(PopEnd::Nothing(Unblocking::Timeout));
             }
