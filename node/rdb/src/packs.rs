@@ -156,11 +156,12 @@ fn listpack<'a>(rest: &mut Rest<'a>, take: &mut Take<'_, 'a>) -> Option<()> {
             0xF4 => rest.integer(8)?,
             0xF5..=0xFE => return None,
         };
+        // Redis takes one byte more than the last length of each width needs.
         let behind = match before.len() - rest.left.len() {
             0..0x80 => 1,
-            0x80..0x4000 => 2,
-            0x4000..0x20_0000 => 3,
-            0x20_0000..0x1000_0000 => 4,
+            0x80..0x3FFF => 2,
+            0x3FFF..0x1F_FFFF => 3,
+            0x1F_FFFF..0xFFF_FFFF => 4,
             _ => 5,
         };
         rest.bytes(behind)?;
