@@ -14,6 +14,7 @@ mod progress;
 mod replica;
 mod restoring;
 mod scan;
+mod streams;
 mod verify;
 mod writers;
 

@@ -57,6 +57,7 @@ mod combine;
 mod conditional;
 mod description;
 mod dump;
+mod dump_streams;
 mod element_move;
 #[doc(hidden)]
 pub mod elements;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   RdbReader ── header, keys, checksum ──┐                ┌─ strings, lengths (input, lzf)
-//!                                         ├─ value (read) ─┤
-//!   restore ──── payload of DUMP ─────────┘                └─ packed collections (packs)
+//!                                         ├─ value (read) ─┼─ packed collections (packs)
+//!   restore ──── payload of DUMP ─────────┘                └─ streams (stream)
 //!
 //!   RdbWriter, dump ── value (write)
 //! ```
@@ -39,12 +39,16 @@ mod lzf;
 mod packs;
 mod payload;
 mod read;
+mod stream;
 mod value;
 mod write;
 
 pub use error::RdbError;
 pub use file::{RdbKey, RdbReader, RdbWriter};
 pub use payload::{dump, restore};
+pub use stream::{
+    RdbPendingEntry, RdbStream, RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup, RdbStreamId,
+};
 pub use value::{HashField, RdbValue, ScoredMember, UnreadType};
 
 use crc::{CRC_64_REDIS, Crc, Table};

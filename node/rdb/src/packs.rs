@@ -72,9 +72,12 @@ impl PackedForm {
     }
 }
 
+const LISTPACK_END: u8 = 0xFF;
+
 type Take<'t, 'a> = dyn FnMut(PackedItem<'a>) -> ControlFlow<()> + 't;
 
 /// The bytes that were not read yet.
+#[derive(Clone)]
 struct Rest<'a> {
     whole: &'a [u8],
     left: &'a [u8],
@@ -128,47 +131,161 @@ const fn wide(count: u32) -> usize {
 fn listpack<'a>(rest: &mut Rest<'a>, take: &mut Take<'_, 'a>) -> Option<()> {
     rest.has_own_length()?;
     rest.bytes(2)?;
-    loop {
-        let before = rest.left;
-        let first = rest.byte()?;
-        let low = usize::from(first);
-        let item = match first {
-            0xFF => return rest.is_at_end(),
-            0..=0x7F => PackedItem::Integer(first.into()),
-            0x80..=0xBF => rest.text(low & 0x3F)?,
-            0xC0..=0xDF => {
-                let number = i64::from(first & 0x1F) << 8 | i64::from(rest.byte()?);
-                PackedItem::Integer(if number >= 1 << 12 {
-                    number - (1 << 13)
-                } else {
-                    number
-                })
-            }
-            0xE0..=0xEF => {
-                let length = (low & 0x0F) << 8 | usize::from(rest.byte()?);
-                rest.text(length)?
-            }
-            0xF0 => {
-                let length = wide(u32::from_le_bytes(rest.array()?));
-                rest.text(length)?
-            }
-            0xF1..=0xF3 => rest.integer(usize::from(first - 0xEF))?,
-            0xF4 => rest.integer(8)?,
-            0xF5..=0xFE => return None,
-        };
-        // Redis takes one byte more than the last length of each width needs.
-        let behind = match before.len() - rest.left.len() {
-            0..0x80 => 1,
-            0x80..0x3FFF => 2,
-            0x3FFF..0x1F_FFFF => 3,
-            0x1F_FFFF..0xFFF_FFFF => 4,
-            _ => 5,
-        };
-        rest.bytes(behind)?;
-        if take(item).is_break() {
-            return Some(());
+    while rest.left != [LISTPACK_END] {
+        if take(listpack_item(rest)?).is_break() {
+            break;
         }
     }
+    Some(())
+}
+
+/// The next item of a listpack.
+fn listpack_item<'a>(rest: &mut Rest<'a>) -> Option<PackedItem<'a>> {
+    let before = rest.left;
+    let first = rest.byte()?;
+    let low = usize::from(first);
+    let item = match first {
+        0..=0x7F => PackedItem::Integer(first.into()),
+        0x80..=0xBF => rest.text(low & 0x3F)?,
+        0xC0..=0xDF => {
+            let number = i64::from(first & 0x1F) << 8 | i64::from(rest.byte()?);
+            PackedItem::Integer(if number >= 1 << 12 {
+                number - (1 << 13)
+            } else {
+                number
+            })
+        }
+        0xE0..=0xEF => {
+            let length = (low & 0x0F) << 8 | usize::from(rest.byte()?);
+            rest.text(length)?
+        }
+        0xF0 => {
+            let length = wide(u32::from_le_bytes(rest.array()?));
+            rest.text(length)?
+        }
+        0xF1..=0xF3 => rest.integer(usize::from(first - 0xEF))?,
+        0xF4 => rest.integer(8)?,
+        0xF5..=0xFF => return None,
+    };
+    let behind = length_behind(before.len() - rest.left.len());
+    rest.bytes(behind)?;
+    Some(item)
+}
+
+/// How many bytes the length behind an item of a listpack takes. Redis takes one more than the last
+/// length of a width needs.
+const fn length_behind(item: usize) -> usize {
+    match item {
+        0..0x80 => 1,
+        0x80..0x3FFF => 2,
+        0x3FFF..0x1F_FFFF => 3,
+        0x1F_FFFF..0xFFF_FFFF => 4,
+        _ => 5,
+    }
+}
+
+/// The items of a listpack, one after the other.
+#[derive(Clone)]
+pub(crate) struct ListpackItems<'a>(Rest<'a>);
+
+impl<'a> ListpackItems<'a> {
+    /// Those of these bytes. `None`: they are no listpack.
+    pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
+        let mut rest = Rest {
+            whole: bytes,
+            left: bytes,
+        };
+        rest.has_own_length()?;
+        rest.bytes(2)?;
+        Some(Self(rest))
+    }
+
+    /// The next one. `None`: there is no whole one.
+    pub(crate) fn item(&mut self) -> Option<PackedItem<'a>> {
+        listpack_item(&mut self.0)
+    }
+
+    /// The next one, which is an integer.
+    pub(crate) fn integer(&mut self) -> Option<i64> {
+        match self.item()? {
+            PackedItem::Integer(number) => Some(number),
+            PackedItem::Bytes(text) => str::from_utf8(text).ok()?.parse().ok(),
+        }
+    }
+
+    /// Whether all were taken, and the listpack ends there.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.0.left == [LISTPACK_END]
+    }
+
+    /// How many bytes were read.
+    pub(crate) const fn at(&self) -> usize {
+        self.0.whole.len() - self.0.left.len()
+    }
+}
+
+/// Appends an item of a listpack.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "each arm has the range that fits; Redis has no longer strings in listpacks"
+)]
+pub(crate) fn put_listpack_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    let begin = out.len();
+    let length = bytes.len();
+    match length {
+        0..0x40 => out.push(0x80 | length as u8),
+        0x40..0x1000 => out.extend_from_slice(&(0xE000 | length as u16).to_be_bytes()),
+        _ => {
+            out.push(0xF0);
+            out.extend_from_slice(&(length as u32).to_le_bytes());
+        }
+    }
+    out.extend_from_slice(bytes);
+    put_length_behind(out, begin);
+}
+
+/// Appends an item of a listpack that is an integer.
+pub(crate) fn put_listpack_integer(out: &mut Vec<u8>, number: i64) {
+    let begin = out.len();
+    let bytes = number.to_le_bytes();
+    match (u8::try_from(number), number) {
+        (Ok(small @ 0..0x80), _) => out.push(small),
+        (_, -0x8000..0x8000) => {
+            out.push(0xF1);
+            out.extend_from_slice(&bytes[..2]);
+        }
+        (_, -0x8000_0000..0x8000_0000) => {
+            out.push(0xF3);
+            out.extend_from_slice(&bytes[..4]);
+        }
+        _ => {
+            out.push(0xF4);
+            out.extend_from_slice(&bytes);
+        }
+    }
+    put_length_behind(out, begin);
+}
+
+/// Appends the length of the item that begins there: 7 bits a byte, so that it is read backwards.
+fn put_length_behind(out: &mut Vec<u8>, begin: usize) {
+    let item = out.len() - begin;
+    let width = length_behind(item);
+    for at in (0..width).rev() {
+        let more = if at + 1 < width { 0x80 } else { 0 };
+        out.push(more | (item >> (7 * at) & 0x7F) as u8);
+    }
+}
+
+/// The listpack of these many items.
+pub(crate) fn whole_listpack(items: &[u8], count: usize) -> Vec<u8> {
+    let bytes = 4 + 2 + items.len() + 1;
+    let mut out = Vec::with_capacity(bytes);
+    out.extend_from_slice(&u32::try_from(bytes).unwrap_or(u32::MAX).to_le_bytes());
+    // If it does not fit, Redis counts them.
+    out.extend_from_slice(&u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(items);
+    out.push(LISTPACK_END);
+    out
 }
 
 /// Its length, the place of its last item, a count, items that begin with the length of the one

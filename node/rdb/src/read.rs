@@ -3,8 +3,8 @@
 use crate::error::RdbError;
 use crate::input::{RdbInput, RdbLength};
 use crate::packs::PackedForm;
-use crate::types;
 use crate::value::{HashField, RdbValue, ScoredMember, UnreadType};
+use crate::{stream, types};
 use std::io::Read;
 
 /// Which server's numbers of types a file has.
@@ -51,8 +51,7 @@ pub(crate) fn value<R: Read>(
             RdbValue::Hash(triples(input)?)
         }
         types::STREAM_LISTPACKS | types::STREAM_LISTPACKS_2 | types::STREAM_LISTPACKS_3 => {
-            stream(input, kind)?;
-            RdbValue::Unread(UnreadType::Stream)
+            RdbValue::Stream(stream::stream(input, kind)?)
         }
         types::MODULE_2 => {
             let name = module_name(input.length("the number of a module's type")?);
@@ -257,48 +256,6 @@ fn triples<R: Read>(input: &mut RdbInput<R>) -> Result<Vec<HashField>, RdbError>
         })
     })
     .collect()
-}
-
-/// Passes over a stream.
-fn stream<R: Read>(input: &mut RdbInput<R>, kind: u8) -> Result<(), RdbError> {
-    for _ in 0..input.length("a count of a stream's nodes")? {
-        input.string("the id of a stream's node")?;
-        input.string("a node of a stream")?;
-    }
-    let numbers = if kind == types::STREAM_LISTPACKS {
-        3
-    } else {
-        8
-    };
-    for _ in 0..numbers {
-        input.length("a number of a stream")?;
-    }
-    for _ in 0..input.length("a count of groups")? {
-        input.string("the name of a group")?;
-        let numbers = if kind == types::STREAM_LISTPACKS {
-            2
-        } else {
-            3
-        };
-        for _ in 0..numbers {
-            input.length("a number of a group")?;
-        }
-        for _ in 0..input.length("a count of pending entries")? {
-            input.array::<24>("a pending entry")?;
-            input.length("a count of deliveries")?;
-        }
-        for _ in 0..input.length("a count of consumers")? {
-            input.string("the name of a consumer")?;
-            input.array::<8>("when a consumer was seen")?;
-            if kind == types::STREAM_LISTPACKS_3 {
-                input.array::<8>("when a consumer was active")?;
-            }
-            for _ in 0..input.length("a count of pending entries")? {
-                input.array::<16>("the id of a pending entry")?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// Passes over what a module wrote, until its end.

@@ -1,6 +1,7 @@
 //! What a key holds.
 
 use crate::ELEMENT_OVERHEAD;
+use crate::stream::RdbStream;
 
 /// What a key holds. The bytes are owned when they were read, and may be borrowed to be written.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,8 @@ pub enum RdbValue<B = Vec<u8>> {
     SortedSet(Vec<ScoredMember<B>>),
     /// Fields with their values. A damaged input may have one twice.
     Hash(Vec<HashField<B>>),
+    /// Entries with ids that only grow, and groups of consumers. It may be empty.
+    Stream(RdbStream<B>),
     /// Something that was passed over.
     Unread(UnreadType),
 }
@@ -44,8 +47,6 @@ pub struct HashField<B = Vec<u8>> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnreadType {
-    /// A stream.
-    Stream,
     /// A value of the module type of this name.
     Module(String),
 }
@@ -63,7 +64,7 @@ impl<B: AsRef<[u8]>> RdbValue<B> {
             Self::Set(_) => "set",
             Self::SortedSet(_) => "zset",
             Self::Hash(_) => "hash",
-            Self::Unread(UnreadType::Stream) => "stream",
+            Self::Stream(_) => "stream",
             Self::Unread(UnreadType::Module(name)) => name,
         }
     }
@@ -75,22 +76,25 @@ impl<B: AsRef<[u8]>> RdbValue<B> {
             Self::List(all) | Self::Set(all) => all.len(),
             Self::SortedSet(all) => all.len(),
             Self::Hash(all) => all.len(),
+            Self::Stream(it) => it.entries.len(),
         }
     }
 
-    /// Whether it is a collection without elements, which no key of Redis holds.
+    /// Whether it is a collection without elements, which no key of Redis holds. A stream is not.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && !matches!(self, Self::Stream(_))
     }
 
     /// What it counts against a limit: its bytes, and 32 for each element.
     pub fn weight(&self) -> usize {
-        let of = |bytes: &B| bytes.as_ref().len() + ELEMENT_OVERHEAD;
+        let of_bytes = |bytes: &[u8]| bytes.len() + ELEMENT_OVERHEAD;
+        let of = |bytes: &B| of_bytes(bytes.as_ref());
         match self {
             Self::String(bytes) => of(bytes),
             Self::List(all) | Self::Set(all) => all.iter().map(of).sum(),
             Self::SortedSet(all) => all.iter().map(|it| of(&it.member)).sum(),
             Self::Hash(all) => all.iter().map(|it| of(&it.field) + of(&it.value)).sum(),
+            Self::Stream(it) => it.weight(of_bytes),
             Self::Unread(_) => 0,
         }
     }
@@ -99,6 +103,7 @@ impl<B: AsRef<[u8]>> RdbValue<B> {
     pub fn version(&self) -> u16 {
         match self {
             Self::Hash(all) if all.iter().any(|it| it.deadline.is_some()) => 12,
+            Self::Stream(_) => 10,
             Self::SortedSet(_) => 8,
             _ => 6,
         }

@@ -1,6 +1,7 @@
 //! Values in the oldest encoding that can hold them.
 
 use crate::error::RdbError;
+use crate::stream::put_stream;
 use crate::types;
 use crate::value::RdbValue;
 
@@ -48,6 +49,10 @@ pub(crate) fn value<B: AsRef<[u8]>>(value: &RdbValue<B>) -> Result<(u8, Vec<u8>)
                 Some(_) => types::HASH_METADATA,
                 None => types::HASH,
             }
+        }
+        RdbValue::Stream(it) => {
+            put_stream(&mut out, it);
+            types::STREAM_LISTPACKS_2
         }
         RdbValue::Unread(_) => {
             let what = format!("a value of the type {}", value.type_name());

@@ -28,13 +28,22 @@ ask HSET hash-listpack f v g 12
 ask HSET hash-table f "$(printf '%0100d' 3)"
 ask ZADD zset-listpack 1 a -2.5 b inf c
 ask ZADD zset-table 0.1 "$(printf '%0100d' 4)"
+ask XADD stream 1-1 f v
+ask XADD stream 1-2 f w
+ask XADD stream 2-0 g 1 f "$(printf '%016378d' 5)"
+ask XADD stream 2-5 f x
+ask XADD stream 1844674407370955161-7 f y
+ask XDEL stream 1-2 1844674407370955161-7
+ask XGROUP CREATE stream group 0
+ask XGROUP CREATE stream late '$' ENTRIESREAD 4
+ask XGROUP CREATECONSUMER stream late idle
+ask XREADGROUP GROUP group me COUNT 2 STREAMS stream '>'
+ask XCLAIM stream group you 0 2-0 TIME 1234567890123 RETRYCOUNT 9
+ask XDEL stream 1-1
 for key in string compressed list-short list-plain set-intset set-table hash-listpack hash-table \
-    zset-listpack zset-table; do
+    zset-listpack zset-table stream; do
     redis-cli -s "$socket" DUMP $key | head -c -1 >"$to/$key.dump"
 done
-ask XADD stream 1-1 f v
-ask XGROUP CREATE stream group 0
-ask XREADGROUP GROUP group me STREAMS stream '>'
 ask FUNCTION LOAD '#!lua name=mine
 redis.register_function("f", function() return 1 end)'
 ask -n 3 SET string other

@@ -2,8 +2,8 @@
 //! hand.
 
 use doyen_rdb::{
-    HashField, RdbError, RdbKey, RdbReader, RdbValue, RdbWriter, ScoredMember, UnreadType, dump,
-    restore,
+    HashField, RdbError, RdbKey, RdbPendingEntry, RdbReader, RdbStream, RdbStreamConsumer,
+    RdbStreamEntry, RdbStreamGroup, RdbStreamId, RdbValue, RdbWriter, ScoredMember, dump, restore,
 };
 use proptest::prelude::*;
 
@@ -49,9 +49,77 @@ fn sorted_set(members: &[(&str, f64)]) -> RdbValue {
     RdbValue::SortedSet(members.iter().map(member).collect())
 }
 
-/// The same value, with what has no order in one.
+const fn id(ms: u64, seq: u64) -> RdbStreamId {
+    RdbStreamId { ms, seq }
+}
+
+fn entry(id: RdbStreamId, fields: &[(&str, &str)]) -> RdbStreamEntry {
+    let fields = fields
+        .iter()
+        .map(|(field, value)| ((*field).into(), (*value).into()));
+    let fields = fields.collect();
+    RdbStreamEntry { id, fields }
+}
+
+/// The stream of `fixtures.sh`. Its consumers asked at no time that a test knows.
+fn stream() -> RdbStream {
+    let long = format!("{:016378}", 5);
+    let consumer = |name: &str| RdbStreamConsumer {
+        name: name.into(),
+        seen: 0,
+        active: Some(0),
+    };
+    let pending = |id, given, times, consumer| RdbPendingEntry {
+        id,
+        given,
+        times,
+        consumer,
+    };
+    RdbStream {
+        entries: vec![
+            entry(id(2, 0), &[("g", "1"), ("f", &long)]),
+            entry(id(2, 5), &[("f", "x")]),
+        ],
+        last: id(1_844_674_407_370_955_161, 7),
+        added: 5,
+        deleted: id(1_844_674_407_370_955_161, 7),
+        groups: vec![
+            RdbStreamGroup {
+                name: b"group".to_vec(),
+                last: id(2, 0),
+                read: None,
+                consumers: vec![consumer("me"), consumer("you")],
+                pending: vec![
+                    pending(id(1, 1), 0, 1, 0),
+                    pending(id(2, 0), 1_234_567_890_123, 9, 1),
+                ],
+            },
+            RdbStreamGroup {
+                name: b"late".to_vec(),
+                last: id(1_844_674_407_370_955_161, 7),
+                read: Some(4),
+                consumers: vec![consumer("idle")],
+                pending: Vec::new(),
+            },
+        ],
+    }
+}
+
+/// The same value, with what has no order in one, and without times of the clock.
 fn in_order(mut value: RdbValue) -> RdbValue {
     match &mut value {
+        RdbValue::Stream(it) => {
+            for group in &mut it.groups {
+                for consumer in &mut group.consumers {
+                    assert_eq!(consumer.active, Some(consumer.seen));
+                    (consumer.seen, consumer.active) = (0, Some(0));
+                }
+                group.pending[..]
+                    .iter_mut()
+                    .filter(|it| it.times == 1)
+                    .for_each(|it| it.given = 0);
+            }
+        }
         RdbValue::Set(all) => all.sort(),
         RdbValue::Hash(all) => all.sort_by(|a, b| a.field.cmp(&b.field)),
         RdbValue::SortedSet(all) => all.sort_by(|a, b| a.member.cmp(&b.member)),
@@ -102,7 +170,7 @@ fn a_file_of_redis_is_read() {
             sorted_set(&[("a", 1.0), ("b", -2.5), ("c", f64::INFINITY)]),
         ),
         ("zset-table", sorted_set(&[(&digit(4, 100), 0.1)])),
-        ("stream", RdbValue::Unread(UnreadType::Stream)),
+        ("stream", RdbValue::Stream(stream())),
     ];
     assert_eq!(found.len(), expected.len() + 1);
     for (key, value) in expected {
@@ -157,6 +225,7 @@ fn payloads_of_redis_are_read() {
             fixture!("zset-table.dump"),
             sorted_set(&[(&digit(4, 100), 0.1)]),
         ),
+        (fixture!("stream.dump"), RdbValue::Stream(stream())),
     ] {
         assert_eq!(in_order(restore(payload, LIMIT).unwrap()), value);
         assert_eq!(restore(&dump(&value).unwrap(), LIMIT).unwrap(), value);
@@ -324,6 +393,220 @@ fn integers_of_listpacks_are_read() {
     assert_eq!(read.unwrap(), set(&expected));
 }
 
+/// A node of a stream with these items, from `master` on.
+fn node(master: RdbStreamId, items: &[&[u8]]) -> Vec<u8> {
+    let id = [master.ms.to_be_bytes(), master.seq.to_be_bytes()].concat();
+    let items = listpack(items);
+    let length = [0x40, u8::try_from(items.len()).unwrap()];
+    [&[16], &id[..], &length, &items].concat()
+}
+
+#[test]
+fn streams_of_each_version_are_read() {
+    // Two entries of the same fields, one of others, and one between them that was deleted.
+    let items: [&[u8]; 27] = [
+        &[3],
+        &[1],
+        &[1],
+        b"\x81f",
+        &[0], // the master entry
+        &[2],
+        &[0],
+        &[0],
+        b"\x81a",
+        &[4],
+        &[3],
+        &[0],
+        &[1],
+        b"\x81x",
+        &[4],
+        &[2],
+        &[1],
+        &[0xDF, 0xFF],
+        b"\x81b",
+        &[4],
+        &[0],
+        &[2],
+        &[0],
+        &[1],
+        b"\x81g",
+        &[7],
+        &[6],
+    ];
+    let entries = vec![
+        entry(id(5, 1), &[("f", "a")]),
+        entry(id(6, 0), &[("f", "b")]),
+        entry(id(7, 1), &[("g", "7")]),
+    ];
+    let begin = |kind: u8| [&[kind, 1][..], &node(id(5, 1), &items), &[3, 7, 1]].concat();
+    let time = 77_u64.to_le_bytes();
+    let name = b"\x01G";
+    // A group that has read the first entry, and has the second one pending.
+    let pending = |id: RdbStreamId| [id.ms.to_be_bytes(), id.seq.to_be_bytes()].concat();
+    let tail = |active: &[u8], read: &[u8]| {
+        let given = pending(id(6, 0));
+        [
+            &[1][..],
+            name,
+            &[6, 0],
+            read,
+            &[1],
+            &given,
+            &time,
+            &[2],
+            &[1, 1, b'c'],
+            &time,
+            active,
+            &[1],
+            &given,
+        ]
+        .concat()
+    };
+    let expected = |added, deleted, read, active| {
+        RdbValue::Stream(RdbStream {
+            entries: entries.clone(),
+            last: id(7, 1),
+            added,
+            deleted,
+            groups: vec![RdbStreamGroup {
+                name: b"G".to_vec(),
+                last: id(6, 0),
+                read,
+                consumers: vec![RdbStreamConsumer {
+                    name: b"c".to_vec(),
+                    seen: 77,
+                    active,
+                }],
+                pending: vec![RdbPendingEntry {
+                    id: id(6, 0),
+                    given: 77,
+                    times: 2,
+                    consumer: 0,
+                }],
+            }],
+        })
+    };
+    let second = [5, 1, 5, 2, 4];
+    let never = [0xFF; 8];
+    for (version, bytes, value) in [
+        (
+            9,
+            [begin(15), tail(&[], &[])].concat(),
+            expected(3, id(0, 0), None, Some(77)),
+        ),
+        (
+            10,
+            [begin(19), second.to_vec(), tail(&[], &[2])].concat(),
+            expected(4, id(5, 2), Some(2), Some(77)),
+        ),
+        (
+            11,
+            [begin(21), second.to_vec(), tail(&never, &[2])].concat(),
+            expected(4, id(5, 2), Some(2), None),
+        ),
+    ] {
+        let read = restore(&payload(version, &bytes), LIMIT).unwrap();
+        assert_eq!(read, value);
+        // It is written without the times at which consumers got an entry.
+        let again = restore(&dump(&read).unwrap(), LIMIT).unwrap();
+        assert_eq!(
+            in_order(again),
+            in_order(expected(
+                if version == 9 { 3 } else { 4 },
+                if version == 9 { id(0, 0) } else { id(5, 2) },
+                if version == 9 { None } else { Some(2) },
+                Some(77),
+            ))
+        );
+        // Cut off anywhere, and with any byte wrong, it is an error or another value.
+        for at in 0..bytes.len() {
+            restore(&payload(version, &bytes[..at]), LIMIT).unwrap_err();
+            let mut wrong = bytes.clone();
+            for bit in 0..8 {
+                wrong[at] ^= 1 << bit;
+                let _ = restore(&payload(version, &wrong), LIMIT);
+            }
+        }
+    }
+}
+
+#[test]
+fn streams_that_cannot_be_are_refused() {
+    let good = RdbStream {
+        entries: vec![
+            entry(id(1, 1), &[("f", "v")]),
+            entry(id(2, 0), &[("f", "v")]),
+        ],
+        last: id(2, 0),
+        added: 2,
+        deleted: id(0, 0),
+        groups: Vec::new(),
+    };
+    let refused = |edit: &dyn Fn(&mut RdbStream)| {
+        let mut stream = good.clone();
+        edit(&mut stream);
+        let payload = dump(&RdbValue::Stream(stream)).unwrap();
+        restore(&payload, LIMIT).unwrap_err().to_string()
+    };
+    let group = || RdbStreamGroup {
+        name: b"g".to_vec(),
+        last: id(0, 0),
+        read: Some(0),
+        consumers: Vec::new(),
+        pending: Vec::new(),
+    };
+    for (expected, edit) in [
+        (
+            "a last id that is not below",
+            &(|it: &mut RdbStream| it.last = id(1, 9)) as &dyn Fn(&mut RdbStream),
+        ),
+        ("entries in the order of their ids", &|it| {
+            it.entries.swap(0, 1)
+        }),
+        ("entries in the order of their ids", &|it| {
+            it.entries[1].id = id(1, 1)
+        }),
+        ("entries with at least one field", &|it| {
+            it.entries[0].fields.clear()
+        }),
+        ("how many entries a stream was given", &|it| {
+            it.added = u64::MAX
+        }),
+        ("groups with different names", &|it| {
+            it.groups = vec![group(), group()]
+        }),
+        ("a consumer for each pending entry", &|it| {
+            let mut group = group();
+            group.pending.push(RdbPendingEntry {
+                id: id(1, 1),
+                given: 1,
+                times: 1,
+                consumer: 5,
+            });
+            it.groups.push(group);
+        }),
+        ("consumers with different names", &|it| {
+            let mut group = group();
+            let consumer = RdbStreamConsumer {
+                name: b"c".to_vec(),
+                seen: 1,
+                active: None,
+            };
+            group.consumers = vec![consumer.clone(), consumer];
+            it.groups.push(group);
+        }),
+    ] {
+        let why = refused(edit);
+        assert!(why.contains(expected), "{why}");
+    }
+    // An empty stream is a value.
+    let empty = RdbValue::Stream(RdbStream {
+        entries: Vec::new(),
+        ..good
+    });
+    assert_eq!(restore(&dump(&empty).unwrap(), LIMIT).unwrap(), empty);
+}
+
 #[test]
 fn an_error_says_where_and_what_was_expected() {
     let text = |e: RdbError| e.to_string();
@@ -415,7 +698,65 @@ fn value() -> impl Strategy<Value = RdbValue> {
         some().prop_map(RdbValue::Set),
         prop::collection::vec(field, 1..8).prop_map(RdbValue::Hash),
         prop::collection::vec(member, 1..8).prop_map(RdbValue::SortedSet),
+        streams().prop_map(RdbValue::Stream),
     ]
+}
+
+fn streams() -> impl Strategy<Value = RdbStream> {
+    let ids = || (1..u64::MAX, any::<u64>()).prop_map(|(ms, seq)| id(ms, seq));
+    let fields = || prop::collection::vec((prop::sample::select(vec![b"f", b"g"]), bytes()), 1..3);
+    let entries = prop::collection::btree_map(ids(), fields(), 0..300);
+    let pending = (0..1_u64 << 62, 0..1_u64 << 62, any::<prop::sample::Index>());
+    let group = (
+        prop::collection::btree_map(bytes(), 0..1_u64 << 62, 1..4),
+        prop::collection::btree_map(ids(), pending, 0..20),
+        (ids(), any::<Option<u32>>()),
+    );
+    let groups = prop::collection::btree_map(bytes(), group, 0..3);
+    (entries, groups, any::<u32>(), ids()).prop_map(|(entries, groups, added, deleted)| RdbStream {
+        last: entries.keys().last().copied().unwrap_or_default(),
+        entries: entries
+            .into_iter()
+            .map(|(id, fields)| {
+                let owned = |(field, value): (&[u8; 1], Vec<u8>)| (field.to_vec(), value);
+                let fields = fields.into_iter().map(owned).collect();
+                RdbStreamEntry { id, fields }
+            })
+            .collect(),
+        added: added.into(),
+        deleted,
+        groups: groups
+            .into_iter()
+            .map(|(name, (consumers, pending, (last, read)))| {
+                let consumers: Vec<RdbStreamConsumer> = consumers
+                    .into_iter()
+                    .map(|(name, seen)| RdbStreamConsumer {
+                        name,
+                        seen,
+                        active: Some(seen),
+                    })
+                    .collect();
+                let held = |(id, (given, times, consumer)): (_, (_, _, prop::sample::Index))| {
+                    let consumer = consumer.index(consumers.len());
+                    RdbPendingEntry {
+                        id,
+                        given,
+                        times,
+                        consumer,
+                    }
+                };
+                let pending = pending.into_iter().map(held).collect();
+                let read = read.map(u64::from);
+                RdbStreamGroup {
+                    name,
+                    last,
+                    read,
+                    consumers,
+                    pending,
+                }
+            })
+            .collect(),
+    })
 }
 
 /// Deadlines travel as a signed number, and one behind its end is the last.

@@ -31,9 +31,9 @@ pub(crate) struct Export {
     /// User; without it, the password is that of `default`
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// Version of the file: 9 for Redis 5 and newer and for Valkey; 12 for Redis 7.4 and newer,
-    /// which hashes with fields that expire need
-    #[arg(long, value_name = "NUMBER", default_value_t = 9,
+    /// Version of the file: 10 for Redis 7.0 and newer and for Valkey; 9 for Redis 5 and 6, without
+    /// streams; 12 for Redis 7.4 and newer, which hashes with fields that expire need
+    #[arg(long, value_name = "NUMBER", default_value_t = 10,
         value_parser = clap::value_parser!(u16).range(9..=12))]
     rdb_version: u16,
 }
@@ -67,12 +67,19 @@ impl Export {
         let file = File::create(part).map_err(|e| unwritten(part, &e))?;
         let failed = |e: RdbError| match e {
             RdbError::Io(e) => unwritten(part, &e),
-            RdbError::OfKey { source, .. } if matches!(*source, RdbError::Version { .. }) => {
-                CommandFailed::new(format!(
-                    "some hash has fields that expire: give --rdb-version 12 (Redis 7.4 and \
-                     newer): {source}"
-                ))
-            }
+            RdbError::OfKey { source, .. } => match *source {
+                RdbError::Version { needed, .. } => {
+                    let (what, server) = match needed {
+                        10 => ("a stream", "Redis 7.0"),
+                        _ => ("a hash with fields that expire", "Redis 7.4"),
+                    };
+                    CommandFailed::new(format!(
+                        "there is {what}: give --rdb-version {needed} ({server} and newer): \
+                         {source}"
+                    ))
+                }
+                other => CommandFailed::new(other.to_string()),
+            },
             other => CommandFailed::new(other.to_string()),
         };
         let mut writer = RdbWriter::new(BufWriter::new(file), self.rdb_version).map_err(failed)?;

@@ -2,7 +2,8 @@
 
 use super::Found;
 use super::link::{Words, words};
-use doyen_rdb::{RdbValue, UnreadType};
+use super::streams;
+use doyen_rdb::RdbValue;
 use std::collections::BTreeMap;
 
 /// A collection that takes more is written in parts.
@@ -87,16 +88,14 @@ impl Restoring {
                 }
                 parts
             }
+            RdbValue::Stream(stream) => streams::parts(key, stream),
             other => return Err(unknown(other)),
         })
     }
 }
 
 fn unknown(value: &RdbValue) -> String {
-    match value {
-        RdbValue::Unread(UnreadType::Stream) => "there are no streams here".to_owned(),
-        value => format!("there are no values of the type {} here", value.type_name()),
-    }
+    format!("there are no values of the type {} here", value.type_name())
 }
 
 /// Commands that have some of the items each.
@@ -116,7 +115,7 @@ fn in_parts(name: &str, key: &[u8], items: impl Iterator<Item = Words>) -> Vec<W
     parts
 }
 
-fn text(number: u64) -> Vec<u8> {
+pub(super) fn text(number: u64) -> Vec<u8> {
     number.to_string().into_bytes()
 }
 
@@ -132,7 +131,10 @@ pub(super) fn score(score: f64) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use doyen_rdb::HashField;
+    use doyen_rdb::{
+        HashField, RdbPendingEntry, RdbStream, RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup,
+        RdbStreamId,
+    };
 
     fn commands(value: RdbValue, deadline: Option<u64>) -> Vec<Words> {
         let (database, key) = (0, b"k".to_vec());
@@ -152,6 +154,57 @@ mod tests {
         let restored = commands(RdbValue::Set(vec![b"m".to_vec()]), None);
         assert_eq!(restored[0][..3], words([b"RESTORE", b"k", b"0"]));
         assert_eq!(restored[0][4..], words([b"ABSTTL", b"REPLACE"]));
+    }
+
+    #[test]
+    fn a_large_stream_is_written_in_parts_that_have_all_of_it() {
+        let id = |ms| RdbStreamId { ms, seq: 0 };
+        let entry = |ms| RdbStreamEntry {
+            id: id(ms),
+            fields: vec![(b"f".to_vec(), vec![b'x'; 1_000])],
+        };
+        let pending = |ms, times| RdbPendingEntry {
+            id: id(ms),
+            given: 9,
+            times,
+            consumer: 0,
+        };
+        let stream = RdbStream {
+            entries: (3..=502).filter(|ms| *ms != 4).map(entry).collect(),
+            last: id(900),
+            added: 777,
+            deleted: id(3),
+            groups: vec![RdbStreamGroup {
+                name: b"g".to_vec(),
+                last: id(400),
+                read: None,
+                consumers: vec![RdbStreamConsumer {
+                    name: b"c".to_vec(),
+                    seen: 1,
+                    active: None,
+                }],
+                pending: vec![pending(1, 1), pending(2, 1), pending(4, 2)],
+            }],
+        };
+        let parts = commands(RdbValue::Stream(stream), None);
+        let shown = |part: &Words| String::from_utf8(part.join(&b' ')).expect("text");
+        assert_eq!(parts[0], words([b"DEL", b"k"]));
+        // Two entries that were trimmed, and one that was deleted, are pending.
+        assert_eq!(parts[2], words([b"XADD", b"k", b"2-0", b"", b""]));
+        assert_eq!(parts[4], words([b"XADD", b"k", b"4-0", b"", b""]));
+        assert_eq!(parts[502][..3], words([b"XADD", b"k", b"502-0"]));
+        assert_eq!(
+            parts[503..].iter().map(shown).collect::<Vec<_>>(),
+            [
+                "XGROUP CREATE k g 400-0 MKSTREAM ENTRIESREAD -1",
+                "XGROUP CREATECONSUMER k g c",
+                "XCLAIM k g c 0 1-0 2-0 TIME 9 RETRYCOUNT 1 FORCE JUSTID",
+                "XCLAIM k g c 0 4-0 TIME 9 RETRYCOUNT 2 FORCE JUSTID",
+                "XTRIM k MINID 3-0",
+                "XDEL k 4-0",
+                "XSETID k 900-0 ENTRIESADDED 777 MAXDELETEDID 3-0",
+            ]
+        );
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::Found;
 use super::link::{Server, SourceLink, Words, words};
+use super::streams;
 use super::writers::now_ms;
 use crate::CommandFailed;
 use doyen::resp::client::Reply;
@@ -133,6 +134,7 @@ fn in_parts(
                 _ => None,
             });
         }
+        "stream" => return streams::in_parts(server, link, key).map(Some),
         _ => return Ok(None),
     };
     // A scan may answer an element twice.

@@ -2,6 +2,7 @@
 
 use super::Found;
 use super::link::{Server, SourceLink, Words, words};
+use super::streams;
 use super::writers::now_ms;
 use crate::{CommandFailed, say};
 use doyen::resp::client::Reply;
@@ -11,7 +12,7 @@ use doyen_rdb::{HashField, RdbValue};
 /// Commands that are sent at once.
 const BATCH: usize = 256;
 /// Elements that one command asks for.
-const PART: usize = 1_000;
+pub(super) const PART: usize = 1_000;
 /// Differences that are shown.
 const SHOWN_MAX: u64 = 10;
 /// What expires so soon may be gone at one side alone.
@@ -27,7 +28,7 @@ pub(super) struct Verifier {
 }
 
 /// What a command must answer.
-type IsAnswered = Box<dyn Fn(&Reply) -> bool>;
+pub(super) type IsAnswered = Box<dyn Fn(&Reply) -> bool>;
 
 impl Verifier {
     pub(super) fn new(server: &Server) -> Result<Self, CommandFailed> {
@@ -130,11 +131,11 @@ fn expires_soon(found: &Found) -> bool {
     is_soon(found.deadline) || has_such_fields
 }
 
-fn is(expected: Reply) -> IsAnswered {
+pub(super) fn is(expected: Reply) -> IsAnswered {
     Box::new(move |reply| *reply == expected)
 }
 
-fn integer(number: impl TryInto<i64>) -> Reply {
+pub(super) fn integer(number: impl TryInto<i64>) -> Reply {
     Reply::Int(number.try_into().unwrap_or(i64::MAX))
 }
 
@@ -193,6 +194,7 @@ fn reads(found: &Found) -> Vec<(Words, IsAnswered)> {
                 }
             }
         }
+        RdbValue::Stream(stream) => reads.extend(streams::reads(key, stream)),
         // It cannot be compared. That it is missing is a difference.
         _ => reads.push((all_of("EXISTS", &[]), is(Reply::Int(1)))),
     }

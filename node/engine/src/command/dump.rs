@@ -7,6 +7,7 @@
 //! So bad payloads get no further than to the node that got them, and what travels and is logged is
 //! an ordinary change. A new type is a line in each of [`dumped`] and [`content`].
 
+use super::dump_streams::{rows_of, stream_of};
 use super::reply::TOO_LARGE_ANSWER;
 use super::{
     Access, CommandCall, Description, ErrorText, ONE_KEY, ParseFn, Parsed, SYNTAX, Shape, Words,
@@ -21,6 +22,7 @@ use crate::store::change::KeyChange;
 use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
 use crate::store::run_context::{self, RunContext};
 use crate::store::runs::{ListView, list_of};
+use crate::store::stream_view::{StreamEdit, StreamView};
 use crate::value::entry::Entry;
 use crate::value::items::{packed, put};
 use crate::value::kind::Kind;
@@ -132,8 +134,7 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
         ),
         Kind::String => RdbValue::String(entry.value()),
         Kind::List => RdbValue::List(ListView::of(held, cx).from(0).collect()),
-        // Redis's form of streams is not written here.
-        Kind::Stream => return Err(Failure::WrongType),
+        Kind::Stream => RdbValue::Stream(stream_of(StreamView::of(held, cx))),
         Kind::Set => RdbValue::Set(pairs.map(|(member, _)| member).collect()),
         Kind::Hash => RdbValue::Hash(
             pairs
@@ -203,7 +204,11 @@ fn stored(kind: Kind, inputs: &Inputs, at: u64, cx: &RunContext<'_>) -> Result<K
     match kind {
         Kind::String => return Ok(KeyChange::put(value.clone(), at)),
         Kind::List => return list_of(value, cx).map(dated),
-        Kind::Stream => return Err(Failure::WrongType),
+        Kind::Stream => {
+            let rows = StreamEdit::of_packed(value, cx.budget);
+            let none = StreamView::of(FoundKey::default(), cx);
+            return Ok(dated(rows.into_change(none, cx)));
+        }
         Kind::Hash | Kind::Set | Kind::SortedSet => {}
     }
     let given = kind.pairs(value);
@@ -323,6 +328,7 @@ fn content(value: &RdbValue) -> Result<(Kind, Bytes, Bytes), ErrorText> {
             }
             (Kind::Hash, all.into(), dates.into())
         }
+        RdbValue::Stream(stream) => (Kind::Stream, rows_of(stream).packed(), Bytes::new()),
         other => {
             let name = other.type_name();
             return Err(format!("ERR values of the type {name} are not restored here").into());

@@ -592,7 +592,7 @@ fn delivered(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome,
             edit.put_group(name, group);
         }
     }
-    let seen = known.is_some_and(|known| known.seen_ms + SEEN_EVERY_MS > cx.unix_ms);
+    let seen = known.is_some_and(|known| known.seen_ms.saturating_add(SEEN_EVERY_MS) > cx.unix_ms);
     if shown > 0 || !seen {
         edit.put_consumer(name, consumer_name, consumer);
     }

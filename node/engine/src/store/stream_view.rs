@@ -9,6 +9,7 @@ use super::ranked::Ranked;
 use super::run_context::{RunContext, kept};
 use super::{FoundKey, RowTable};
 use crate::value::entry::Entry;
+use crate::value::items::{Pairs, put};
 use crate::value::kind::Kind;
 use crate::value::types::stream::{
     GROUPS, META, PendingEntry, StreamConsumer, StreamGroup, StreamId, StreamMeta, consumer_key,
@@ -266,6 +267,27 @@ impl StreamEdit {
     /// A pending entry goes, which is there.
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: StreamId) {
         self.0.insert(pending_key(group, id), None);
+    }
+
+    /// The rows that come, in one run of bytes.
+    pub(crate) fn packed(self) -> Bytes {
+        let mut all = Vec::new();
+        for (key, value) in self.0 {
+            if let Some(value) = value {
+                put(&mut all, &key);
+                put(&mut all, &value);
+            }
+        }
+        all.into()
+    }
+
+    /// What such a run of bytes has.
+    pub(crate) fn of_packed(rows: &[u8], budget: &Budget) -> Self {
+        let rows = Pairs::of(rows, true).take_while(|_| budget.sort());
+        Self(
+            rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec())))
+                .collect(),
+        )
     }
 
     /// How the key changes. A stream that is made by it has what `put_meta` says.

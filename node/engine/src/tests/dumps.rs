@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::command::{Arguments, COMMANDS, CommandReply, ErrorText, ParsedRequest, Shape};
-use doyen_rdb::{HashField, RdbValue, ScoredMember, dump};
+use doyen_rdb::{
+    HashField, RdbPendingEntry, RdbStream, RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup,
+    RdbStreamId, RdbValue, ScoredMember, dump,
+};
 
 /// The words of a command.
 macro_rules! words {
@@ -75,6 +78,50 @@ fn scored(member: &str, score: f64) -> ScoredMember {
     }
 }
 
+/// A stream with entries that were deleted and trimmed, and groups.
+fn stream(entries: u64) -> RdbStream {
+    let id = |ms, seq| RdbStreamId { ms, seq };
+    let entry = |n| RdbStreamEntry {
+        id: id(n, u64::MAX - n),
+        fields: vec![(b"f".to_vec(), b"v".to_vec()), (b"f".to_vec(), Vec::new())],
+    };
+    let consumer = |name: &str, seen| RdbStreamConsumer {
+        name: name.into(),
+        seen,
+        active: Some(seen),
+    };
+    let pending = |n, consumer| RdbPendingEntry {
+        id: id(n, 3),
+        given: 1_000 + n,
+        times: n,
+        consumer,
+    };
+    RdbStream {
+        entries: (1..=entries).map(entry).collect(),
+        last: id(u64::MAX, 0),
+        added: 5_000,
+        deleted: id(7, 8),
+        groups: vec![
+            RdbStreamGroup {
+                name: Vec::new(),
+                last: id(4, 0),
+                read: None,
+                consumers: Vec::new(),
+                pending: Vec::new(),
+            },
+            RdbStreamGroup {
+                name: b"group".to_vec(),
+                last: id(9, 1),
+                read: Some(0),
+                consumers: vec![consumer("", 5), consumer("c", u64::MAX >> 1)],
+                pending: (1..=entries)
+                    .map(|n| pending(n, (n % 2) as usize))
+                    .collect(),
+            },
+        ],
+    }
+}
+
 fn values() -> Vec<RdbValue> {
     let far = Some(9_000_000_000_000);
     let many = |count: usize| (0..count).map(|n| format!("{n:05}"));
@@ -96,6 +143,8 @@ fn values() -> Vec<RdbValue> {
         RdbValue::Hash(vec![field("f", "v", None), field("g", "", None)]),
         RdbValue::Hash(vec![field("f", "v", far), field("g", "w", None)]),
         RdbValue::Hash(many(2_000).map(|name| field(&name, &name, far)).collect()),
+        RdbValue::Stream(stream(0)),
+        RdbValue::Stream(stream(1_000)),
     ]
 }
 

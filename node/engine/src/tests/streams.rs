@@ -334,7 +334,6 @@ fn streams_and_other_kinds_are_not_taken_for_each_other() {
         "GET {t}x",
         "LPUSH {t}x a",
         "HGET {t}x m",
-        "DUMP {t}x",
     ] {
         assert!(w.streams(2, line).starts_with("WRONGTYPE"), "{line}");
     }
