@@ -505,6 +505,8 @@ static POP_FIRST_LEFT: Joint = Joint {
     number: NUMBER + 16,
     name: "list pop first left",
     event: "lpop",
+    // The last element leaves as one that is taken, and then the key is deleted.
+    event_of_others: Some("lpop"),
     kind: Some(Kind::List),
     level: SORTED,
     numbers: 1,
@@ -523,6 +525,7 @@ static POP_FIRST_RIGHT: Joint = Joint {
     number: NUMBER + 17,
     name: "list pop first right",
     event: "rpop",
+    event_of_others: Some("rpop"),
     run: |inputs, key, rows| pop_first(inputs, key, rows, &POP_RIGHT),
     ..POP_FIRST_LEFT
 };

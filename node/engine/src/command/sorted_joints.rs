@@ -241,6 +241,8 @@ static POP_FIRST_MIN: Joint = Joint {
     number: NUMBER + 6,
     name: "zset pop first least",
     event: "zpopmin",
+    // The last member leaves as one that is taken, and then the key is deleted.
+    event_of_others: Some("zpopmin"),
     kind: Some(Kind::SortedSet),
     level: SORTED,
     numbers: 1,
@@ -259,6 +261,7 @@ static POP_FIRST_MAX: Joint = Joint {
     number: NUMBER + 7,
     name: "zset pop first most",
     event: "zpopmax",
+    event_of_others: Some("zpopmax"),
     run: |inputs, key, rows| pop_first(inputs, key, rows, &POP_MAX),
     ..POP_FIRST_MIN
 };
