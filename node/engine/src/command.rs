@@ -93,6 +93,8 @@ mod reply;
 mod reply_tree;
 pub(crate) mod rows;
 pub(crate) mod scan;
+#[cfg(feature = "scripts")]
+mod script_scans;
 pub(crate) mod scripts;
 mod sets;
 mod several;

@@ -16,8 +16,6 @@ pub const NO_CLUSTER: &str = "ERR Can not run script on cluster, 'no-cluster' fl
 /// A command used a key of another slot than the script's keys.
 pub const CROSS_SLOT: &str =
     "ERR Script attempted to access keys that do not hash to the same slot";
-/// A command used a key that another node has.
-pub const NON_LOCAL_KEY: &str = "ERR Script attempted to access a non local key in a cluster node";
 /// No script has the digest that was given to `EVALSHA`.
 pub const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
 /// The text of a script is too large. (Redis has no such limit.)

@@ -81,6 +81,45 @@ fn uses_any_keys(cluster: &Cluster, name: &str, round: &str) {
     assert_eq!(tried(&mut other, &words("theirs")), Some(Reply::Int(0)));
     let held = ask(&mut other, &format!("MGET {} {}", names[0], names[1]));
     assert_eq!(held, list(&["mine", "mine"]));
+    lists_keys(&mut client, round);
+}
+
+/// A script finds keys by a pattern, and what it writes itself. Replies are those of Redis.
+fn lists_keys(client: &mut Client, round: &str) {
+    let pattern = format!("{round}:lock:*");
+    let sorted = "local k=redis.call('KEYS',ARGV[1]) table.sort(k) return k";
+    let names = [format!("{round}:lock:x"), format!("{round}:lock:y")];
+    let mut run = |body: &str, key: &str| tried(client, &["EVAL", body, "1", key, &pattern]);
+    let found = run(sorted, &names[0]);
+    assert_eq!(found, Some(list(&names.each_ref().map(|name| &**name))));
+    let scans = "local all,c={},'0' repeat local p=redis.call('SCAN',c,'match',ARGV[1],'COUNT',2) \
+                 c=p[1] for _,k in ipairs(p[2]) do all[#all+1]=k end until c=='0' \
+                 table.sort(all) return all";
+    assert_eq!(run(scans, &names[0]), found);
+    let sets = "return #redis.call('SCAN','0','TYPE','set','MATCH',ARGV[1],'COUNT',9999)[2]";
+    assert_eq!(run(sets, &names[0]), Some(Reply::Int(0)));
+    for (command, error) in [
+        ("'SCAN','x'", "ERR invalid cursor"),
+        ("'SCAN','0','COUNT','0'", "ERR syntax error"),
+        ("'SCAN','0','COUNT'", "ERR syntax error"),
+        (
+            "'SCAN','0','COUNT','x'",
+            "ERR value is not an integer or out of range",
+        ),
+        (
+            "'KEYS'",
+            "ERR Wrong number of args calling Redis command from script",
+        ),
+    ] {
+        let body = format!("return redis.pcall({command}).err");
+        assert_eq!(run(&body, &names[0]), Some(bulk(error)), "{command}");
+    }
+    // The reset of a framework.
+    let reset = "for _,k in ipairs(redis.call('KEYS',ARGV[1])) do redis.call('DEL',k) end \
+                 return #redis.call('KEYS',ARGV[1])";
+    assert_eq!(run(reset, &names[0]), Some(Reply::Int(0)));
+    let gone = tried(client, &["EXISTS", &names[0], &names[1]]);
+    assert_eq!(gone, Some(Reply::Int(0)));
 }
 
 #[test]

@@ -322,8 +322,8 @@ impl Shape {
             }
             Failure::CrossPartition => {
                 "CROSSSLOT the keys are in several partitions: nothing happened; give them the \
-                 same {tag}, as in {user1}:name and {user1}:mail, or use a cluster with one \
-                 partition (--preset one-server)"
+                 same {tag}, as in {user1}:name and {user1}:mail, or keep all keys in one \
+                 partition with --preset one-server"
             }
             Failure::NoScripts => {
                 "ERR the node that has the keys was built without scripts: nothing happened"

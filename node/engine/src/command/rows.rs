@@ -7,6 +7,7 @@
 
 use super::action;
 use super::idle;
+use super::scan;
 use crate::command::operation::{Action, Operation, OperationBatch, OperationStep, ScriptCall};
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
@@ -415,6 +416,18 @@ impl<'a> Rows<'a> {
     /// The moment, and the limits.
     pub(crate) const fn cx(&self) -> &RunContext<'a> {
         &self.cx
+    }
+
+    /// About `count` keys of a map from a cursor on, those of them that hold this kind, and where
+    /// to continue ([`scan::scan`]).
+    #[cfg_attr(
+        not(feature = "scripts"),
+        allow(dead_code, reason = "only scripts scan among other steps")
+    )]
+    pub(crate) fn scan(&mut self, map: MapId, page: (u64, u32, Option<Kind>)) -> (u64, Vec<Bytes>) {
+        // Any key may have been written by the latest record.
+        self.read_at = self.log.last();
+        scan::scan(self.store, map, page, (self.cx.clock, self.cx.budget))
     }
 
     /// The entry of a key. An overdue one is deleted.

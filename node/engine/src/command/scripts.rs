@@ -12,6 +12,19 @@ use doyen_placement::MapId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+/// Which keys a script has.
+#[derive(Clone, Copy)]
+#[cfg_attr(
+    not(feature = "scripts"),
+    allow(dead_code, reason = "only scripts ask for it")
+)]
+pub(crate) struct ScriptScope<'a> {
+    /// Whether a key is in the script's partition.
+    pub(crate) belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
+    /// Whether all keys of the keyspace are in it.
+    pub(crate) is_all: bool,
+}
+
 /// Refusals that wait for the shell. Later ones are dropped.
 const REFUSALS_MAX: usize = 128;
 
@@ -128,7 +141,7 @@ impl Scripts {
         _: &ScriptCall,
         _: (&mut Rows<'_>, &mut Spent),
         _: &RunContext,
-        _: &dyn Fn(MapId, &[u8]) -> bool,
+        _: ScriptScope<'_>,
     ) -> Result<Ran, Failure> {
         Err(Failure::NoScripts)
     }
@@ -139,6 +152,7 @@ mod running {
     use super::*;
     use crate::command::grants::{Grants, Lacks};
     use crate::command::publication::CHANNEL_BYTES_MAX;
+    use crate::command::script_scans;
     use crate::command::{
         Arguments, COMMANDS, CommandReply as Answer, ParsedRequest, Part, Rights,
     };
@@ -158,6 +172,10 @@ mod running {
     const TIME_MAX: Duration = Duration::from_millis(20);
     /// Memory of one run.
     const MEMORY_BYTES_MAX: usize = 16 << 20;
+    /// The text of Redis, and what to do.
+    const NON_LOCAL_KEY: &str = "ERR Script attempted to access a non local key in a cluster node: \
+        the key is in another partition; give all keys the same {tag}, or keep all keys in one \
+        partition with --preset one-server";
     const LONG_CHANNEL: &str = "ERR the channel's name is too long: at most 1024 bytes";
     const MUCH_SAID: &str = "ERR the script publishes too much: its messages together may have as \
         many bytes as one value";
@@ -172,14 +190,18 @@ mod running {
     const KNOWN_MAX: usize = 64;
     const KNOWN_BYTES_MAX: usize = 64 << 10;
 
-    /// Commands that touch no key, with how many words they take, and which of these are channels.
+    /// Commands that name no key, with how many words they take, and which of these are channels.
     const KEYLESS: &[(&str, Range<usize>, Range<usize>)] = &[
         ("time", 1..2, 0..0),
         ("ping", 1..3, 0..0),
         ("echo", 2..3, 0..0),
         ("publish", 3..4, 1..2),
         ("spublish", 3..4, 1..2),
+        ("keys", 2..3, 0..0),
+        ("scan", 2..SCAN_WORDS, 0..0),
     ];
+    /// A cursor and all options of `SCAN`, twice.
+    const SCAN_WORDS: usize = 15;
 
     /// What recent callers may do, by its text.
     pub(super) type GrantsCache = BTreeMap<Bytes, Rc<Grants>>;
@@ -194,10 +216,10 @@ mod running {
         ("dbsize", 1), ("debug", -2), ("discard", 1), ("eval", -3), ("eval_ro", -3),
         ("evalsha", -3), ("evalsha_ro", -3), ("exec", 1), ("failover", -1), ("fcall", -3),
         ("fcall_ro", -3), ("flushall", -1), ("flushdb", -1), ("function", -2), ("hello", -1),
-        ("info", -1), ("keys", 2), ("lastsave", 1), ("latency", -2), ("lolwut", -1),
+        ("info", -1), ("lastsave", 1), ("latency", -2), ("lolwut", -1),
         ("module", -2), ("monitor", 1), ("multi", 1), ("psubscribe", -2), ("psync", -3),
         ("pubsub", -2), ("punsubscribe", -1), ("quit", -1), ("randomkey", 1), ("readonly", 1),
-        ("readwrite", 1), ("replicaof", 3), ("reset", 1), ("role", 1), ("save", 1), ("scan", -2),
+        ("readwrite", 1), ("replicaof", 3), ("reset", 1), ("role", 1), ("save", 1),
         ("scanrange", -3), ("script", -2), ("select", 2), ("shutdown", -1), ("slaveof", 3),
         ("slowlog", -2), ("ssubscribe", -2), ("subscribe", -2),
         ("sunsubscribe", -1), ("sync", 1), ("unsubscribe", -1), ("unwatch", 1), ("wait", 3),
@@ -242,8 +264,7 @@ mod running {
             self.interpreter.seed(self.seed);
         }
 
-        /// Runs a script. `belongs` says whether a key is in the script's partition. The outcome
-        /// holds the reply in RESP.
+        /// Runs a script. The outcome holds the reply in RESP.
         ///
         /// # Errors
         /// What it writes is too large, or it does too much. Roll it back.
@@ -252,11 +273,11 @@ mod running {
             call: &ScriptCall,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &RunContext<'_>,
-            belongs: &dyn Fn(MapId, &[u8]) -> bool,
+            scope: ScriptScope<'_>,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
                 Err(text) => ScriptReply::Error(text.into()),
-                Ok(script) => self.reply(call, &script, (rows, spent), cx, belongs),
+                Ok(script) => self.reply(call, &script, (rows, spent), cx, scope),
             };
             rows.is_within_budget()?;
             if rows.is_too_large() {
@@ -280,7 +301,7 @@ mod running {
             script: &Script,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &RunContext,
-            belongs: &dyn Fn(MapId, &[u8]) -> bool,
+            scope: ScriptScope<'_>,
         ) -> ScriptReply {
             let flags = script.flags();
             if flags.no_cluster {
@@ -299,7 +320,7 @@ mod running {
                 cx,
                 map: call.map,
                 read_only: call.read_only || flags.no_writes,
-                belongs,
+                scope,
                 grants: grants.as_deref(),
                 refused: &mut spent.refused,
             };
@@ -345,7 +366,7 @@ mod running {
         cx: &'a RunContext<'a>,
         map: MapId,
         read_only: bool,
-        belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
+        scope: ScriptScope<'a>,
         /// What the script's caller may do; `None`: everything.
         grants: Option<&'a Grants>,
         refused: &'a mut Vec<GrantRefusal>,
@@ -432,16 +453,20 @@ mod running {
             let answer = match request {
                 ParsedRequest::One { key, action, shape } => {
                     let mut others = action.others(self.map);
-                    if !(self.belongs)(self.map, &key)
-                        || !others.all(|(map, key)| (self.belongs)(map, key))
+                    if !(self.scope.belongs)(self.map, &key)
+                        || !others.all(|(map, key)| (self.scope.belongs)(map, key))
                     {
-                        return Err(errors::NON_LOCAL_KEY);
+                        return Err(NON_LOCAL_KEY);
                     }
                     shape.reply(self.rows.step(self.map, &key, &action))
                 }
                 ParsedRequest::Pop(pop) => {
-                    if !pop.keys.iter().all(|key| (self.belongs)(self.map, key)) {
-                        return Err(errors::NON_LOCAL_KEY);
+                    if !pop
+                        .keys
+                        .iter()
+                        .all(|key| (self.scope.belongs)(self.map, key))
+                    {
+                        return Err(NON_LOCAL_KEY);
                     }
                     let (key, action) = pop.take_all();
                     pop.shape.reply(self.rows.step(self.map, &key, &action))
@@ -450,9 +475,9 @@ mod running {
                     let keys = (1..args.len()).step_by(many.step());
                     if !keys
                         .clone()
-                        .all(|at| (self.belongs)(self.map, words.get(at)))
+                        .all(|at| (self.scope.belongs)(self.map, words.get(at)))
                     {
-                        return Err(errors::NON_LOCAL_KEY);
+                        return Err(NON_LOCAL_KEY);
                     }
                     let (mut outcomes, mut answered) = (Vec::new(), 0);
                     for at in keys {
@@ -500,7 +525,7 @@ mod running {
             ))
         }
 
-        /// Commands that scripts call although they touch no key.
+        /// Commands that scripts call although they name no key.
         fn of_no_key(&mut self, args: &[Bytes]) -> Option<Result<ScriptReply, &'static str>> {
             let name = args.first()?;
             let Some((command, words, channels)) = keyless(name) else {
@@ -531,6 +556,10 @@ mod running {
                 }
                 "ping" if args.len() == 1 => Ok(ScriptReply::Status("PONG".into())),
                 "ping" | "echo" => Ok(ScriptReply::Bulk(args[1].clone())),
+                "keys" | "scan" if self.scope.is_all => {
+                    script_scans::answer(&args, self.map, self.rows)
+                }
+                "keys" | "scan" => Err(script_scans::ELSEWHERE),
                 sharded => self.publish(sharded == "spublish", &args[1], &args[2]),
             })
         }

@@ -8,8 +8,8 @@ use crate::wire::published::Published;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Epoch, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionRef, Table,
-    TableName,
+    Epoch, Keyspace, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionRef,
+    Table, TableName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -130,12 +130,23 @@ impl ShardTables {
     /// Whether a key belongs to this partition, whose range never changes. `None` if no table names
     /// the partition.
     pub(crate) fn belongs(&self, at: PartitionRef, map: MapId, key: &[u8]) -> Option<bool> {
+        let keyspace = self.keyspace_with(at)?;
+        Some(keyspace.partition_of(map, key) == Some(at.partition))
+    }
+
+    /// Whether this partition is the only one of its keyspace.
+    pub(crate) fn has_all_keys(&self, at: PartitionRef) -> bool {
+        let keyspace = self.keyspace_with(at);
+        keyspace.is_some_and(|keyspace| keyspace.partitions.len() == 1)
+    }
+
+    /// The keyspace of a partition, in a table that names it.
+    fn keyspace_with(&self, at: PartitionRef) -> Option<&Keyspace> {
         let view = self.view.as_ref()?;
-        let keyspace = [&view.installed, &view.accepted]
+        [&view.installed, &view.accepted]
             .into_iter()
             .filter_map(|table| table.keyspace(at.keyspace))
-            .find(|k| k.partition(at.partition).is_some())?;
-        Some(keyspace.partition_of(map, key) == Some(at.partition))
+            .find(|k| k.partition(at.partition).is_some())
     }
 
     /// The thread of a member that has a partition, if that member has it.

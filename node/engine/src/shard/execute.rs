@@ -5,7 +5,7 @@ use super::context::ShardContext;
 use crate::command::operation::{PartitionAction, PartitionOperation, ScriptCall, Work};
 use crate::command::rows::{Rows, RowsWeight};
 use crate::command::scan;
-use crate::command::scripts::Spent;
+use crate::command::scripts::{ScriptScope, Spent};
 use crate::command::sizes::{self, MapSize};
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
@@ -556,10 +556,13 @@ impl ShardContext {
         let limits = (cx, &mut self.host.bounds);
         let mut rows = Rows::of(stores, limits, (teaches, terms.marks));
         let tables = &self.host.tables;
-        let belongs = |map, key: &[u8]| tables.belongs(at, map, key) == Some(true);
+        let scope = ScriptScope {
+            belongs: &|map, key: &[u8]| tables.belongs(at, map, key) == Some(true),
+            is_all: tables.has_all_keys(at),
+        };
         let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
         let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
-            scripts.run(script, (rows, &mut spent), &cx, &belongs)
+            scripts.run(script, (rows, &mut spent), &cx, scope)
         };
         let ran = match &call.work {
             Work::Transaction(transaction) => rows.run(transaction, run),

@@ -72,9 +72,19 @@ fn a_script_has_only_the_keys_of_its_partition() {
     assert_eq!(w.run(3, script(body, &[&a], &[&twin_of(&a)])), "+OK\r\n");
     let reply = w.run(3, script(body, &[&a], &[&other]));
     assert!(
-        reply.starts_with("-ERR Script attempted to access a non local key"),
+        reply.starts_with("-ERR Script attempted to access a non local key")
+            && reply.contains("--preset one-server"),
         "{reply}"
     );
+    for lists in ["'KEYS', '*'", "'SCAN', '0'"] {
+        let reply = w.run(
+            3,
+            script(&format!("return redis.call({lists})"), &[&a], &[]),
+        );
+        let refused = "-ERR This Redis command is not allowed from script: the keys are in several \
+             partitions; with --preset one-server";
+        assert!(reply.starts_with(refused), "{reply}");
+    }
     assert_eq!(w.get(1, &other), Outcome::Nil);
     let token = w.submit_work(3, script(body, &[&a, &other], &[&a]));
     assert_eq!(w.outcome(token), Outcome::Failed(Failure::CrossPartition));
