@@ -101,7 +101,7 @@ async fn elements_that_move_in_all_directions_are_never_lost() {
             let (mut moved, mut twice) = (0, 0);
             for round in 0..200 {
                 let (from, to) = (n % 3, (n % 3 + 1 + n % 2) % 3);
-                let side = |at: usize| ["LEFT", "RIGHT"][(n + round) >> at & 1];
+                let side = |at: usize| ["LEFT", "RIGHT"][((n + round) >> at) & 1];
                 let (from, to) = (&keys[from], &keys[to]);
                 let line = format!("LMOVE {from} {to} {} {}", side(0), side(1));
                 match ask(&mut client, &line).await {

@@ -218,16 +218,14 @@ impl PopReply {
 
     /// The outcome of an operation that takes, or of one of several.
     fn took(&mut self, outcome: Outcome, now: Time) -> SessionEffect {
-        let done = match (&mut self.moving, &outcome) {
-            (Some(steps), _) => steps.take(outcome, now),
-            (None, Outcome::Failed(Failure::CrossPartition)) => match self.pop.moves() {
-                Some(moves) => {
-                    self.moving = Some(ElementSteps::new(moves, now));
-                    None
-                }
-                None => Some(Ok(outcome)),
-            },
-            (None, _) => Some(Ok(outcome)),
+        let apart = outcome == Outcome::Failed(Failure::CrossPartition);
+        let done = if let Some(steps) = &mut self.moving {
+            steps.take(outcome, now)
+        } else if apart && let Some(moves) = self.pop.moves() {
+            self.moving = Some(ElementSteps::new(moves, now));
+            None
+        } else {
+            Some(Ok(outcome))
         };
         let Some(done) = done else {
             if self.is_left && !self.is_moving() {
