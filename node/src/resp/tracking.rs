@@ -24,9 +24,9 @@
 //! long as it is so, because clients may continue to read. So a client has a stale value for
 //! [`BOUND`] at most, and normally for a round trip.
 //!
-//! **`NOLOOP`.** A primary tells with a change which operation of this thread made it, and the thread
-//! knows which client submitted that (`super::own_operations`). The client that made a change stays
-//! registered for the key, because it keeps what it wrote.
+//! **`NOLOOP`.** A primary tells with a change which operation of this thread made it, and the
+//! thread knows which client submitted that (`super::own_operations`). The client that made a
+//! change stays registered for the key, because it keeps what it wrote.
 //!
 //! In broadcast mode nothing is registered: each change goes to the clients whose prefix it has.
 

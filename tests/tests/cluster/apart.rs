@@ -112,8 +112,8 @@ fn no_member_is_lost_though_a_primary_dies_while_members_move() {
     }
 }
 
-/// A client moves elements from list to list, until it is over. Returns how many errors said that an
-/// element may be in two lists.
+/// A client moves elements from list to list, until it is over. Returns how many errors said that
+/// an element may be in two lists.
 fn moves_elements(at: SocketAddr, moved: &AtomicUsize, is_over: &AtomicBool) -> usize {
     let mut client = Client::connect(at, PATIENCE).expect("the node takes clients");
     let mut unknown = 0;

@@ -202,7 +202,7 @@ fn a_client_hears_of_no_change_of_its_own_whichever_node_leads_the_keys() {
             .filter(|key| client.told.contains(*key))
             .collect();
         assert!(told.is_empty(), "{told:?}");
-        // It is told what another client changes.
+        // It hears of what another client changes.
         client.values.clear();
         for key in &keys {
             while matches!(client.read(key), Reply::Error(_)) {}

@@ -10,7 +10,10 @@
 //! one element to the target, and takes an equal one out of the source, or out of the target again.
 //! Moves in opposite directions keep the number of equal elements, too.
 
-use super::lists::{INDEX, ListSide, POP_LEFT, POP_RIGHT, PUSH_LEFT, PUSH_RIGHT, REMOVE, item};
+use super::lists::{
+    INDEX, ListSide, POP_LEFT, POP_RIGHT, PUSH_LEFT, PUSH_RIGHT, REMOVE, item, sides_of,
+};
+use super::pops::BlockingPop;
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, VALUES, WRITES};
 use crate::command::rows::Rows;
@@ -101,7 +104,19 @@ pub struct ElementMove {
     /// The key that gets it.
     pub to: Bytes,
     /// The end that it leaves, and the end to which it goes.
-    pub(super) sides: (ListSide, ListSide),
+    sides: (ListSide, ListSide),
+}
+
+impl BlockingPop {
+    /// What it moves, if its element goes to another key.
+    #[must_use]
+    pub fn moves(&self) -> Option<ElementMove> {
+        Some(ElementMove {
+            from: self.keys.first()?.clone(),
+            to: self.to.clone()?,
+            sides: sides_of(self.takes)?,
+        })
+    }
 }
 
 impl ElementMove {

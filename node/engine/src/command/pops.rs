@@ -11,8 +11,6 @@
 //! and scripts, the pop takes from the first key that is not empty, or answers that there is none.
 
 use super::Shape;
-use super::element_move::ElementMove;
-use super::lists::sides_of;
 use super::operation::Action;
 use super::procedure::{Inputs, Joint, Procedure, ProcedureCall};
 use super::rows::Rows;
@@ -130,16 +128,6 @@ impl BlockingPop {
             (None, None) => Action::call(self.takes.take, &[self.count], others),
         };
         (key, action)
-    }
-
-    /// What it moves, if its element goes to another key.
-    #[must_use]
-    pub fn moves(&self) -> Option<ElementMove> {
-        Some(ElementMove {
-            from: self.keys.first()?.clone(),
-            to: self.to.clone()?,
-            sides: sides_of(self.takes)?,
-        })
     }
 
     /// Whether this was read of a key, and is answered together with what further keys have.

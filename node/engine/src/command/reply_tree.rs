@@ -114,8 +114,8 @@ impl ReplyTree {
     }
 }
 
-/// How many names with trees there are in a tree that [`ReplyTree::keyed`] began, and these. `None`:
-/// it is another one.
+/// How many names with trees there are in a tree that [`ReplyTree::keyed`] began, and these.
+/// `None`: it is another tree.
 pub(super) fn pairs_of(tree: &[u8]) -> Option<(usize, &[u8])> {
     let mut reader = TreeReader(tree.strip_prefix(&[KEYED])?);
     let size = reader.size()?;

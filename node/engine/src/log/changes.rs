@@ -216,8 +216,9 @@ pub enum What {
 }
 
 impl Change {
-    /// The number of the operation that made it ([`Shard::next_number`](crate::Shard::next_number)).
-    /// `None`: another thread submitted it, or that is not known.
+    /// The number of the operation that made it, as
+    /// [`Shard::next_number`](crate::Shard::next_number) counts. `None`: another thread submitted
+    /// it, or that is not known.
     #[doc(hidden)]
     #[must_use]
     pub const fn own_operation(&self) -> Option<u64> {

@@ -49,7 +49,8 @@ pub(crate) struct Connection {
     pub(crate) heard_at: Cell<Time>,
     /// It made no progress for too long while others wanted room, so it is closed.
     pub(crate) expelled: Cell<bool>,
-    /// The number of its client, if that does not hear of its own changes: its operations are noted.
+    /// The number of its client, if that does not hear of its own changes. Then its operations are
+    /// noted.
     pub(crate) no_loop: Cell<Option<u64>>,
 }
 
