@@ -67,6 +67,9 @@ pub const SORTED: u16 = 17;
 /// From this level on, values are dumped and restored in Redis's format.
 pub const DUMPS: u16 = 17;
 
+/// From this level on, fields of a small collection expire without making it a table.
+pub const DATED_FIELDS: u16 = 17;
+
 /// From this level on, a key that is watched while it is absent is watched for what comes and goes.
 pub const ABSENCES: u16 = 17;
 

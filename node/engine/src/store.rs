@@ -35,6 +35,7 @@ pub(crate) use effect::{Before, Effect, Undo};
 pub(crate) use fields::FoundKey;
 pub(crate) use lazy_migration::Portion;
 pub(crate) use map::{ENTRY_OVERHEAD, RowTable, StoredMap};
+pub(crate) use maps::OverduePart;
 pub(crate) use sums::{Piece, SumCursor, digest_bytes};
 pub(crate) use victims::{EvictionQuota, Victim};
 

@@ -3,6 +3,7 @@
 //! This is the lowest room: it imports no other one. A type's packed form is in [`types`].
 
 pub(crate) mod cause;
+pub(crate) mod dated;
 pub(crate) mod deadline;
 pub(crate) mod entry;
 pub(crate) mod extended;

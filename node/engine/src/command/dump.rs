@@ -122,7 +122,8 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
     {
         return Err(Failure::TooLarge);
     }
-    let pairs = view.into_iter().flat_map(CollectionView::pairs);
+    let fields = || view.into_iter().flat_map(CollectionView::fields);
+    let pairs = fields().map(|(field, value, _)| (field, value));
     let value = match kind {
         Kind::SortedSet => RdbValue::SortedSet(
             pairs
@@ -137,16 +138,11 @@ fn dumped(entry: &Entry, found: FoundKey<'_>, cx: &RunContext<'_>) -> Result<Vec
         Kind::Stream => RdbValue::Stream(stream_of(StreamView::of(held, cx))),
         Kind::Set => RdbValue::Set(pairs.map(|(member, _)| member).collect()),
         Kind::Hash => RdbValue::Hash(
-            pairs
-                .map(|(field, value)| {
-                    let row = found.table.and_then(|table| table.row(field));
-                    let deadline = row.map_or(0, Entry::deadline);
-                    let deadline = (deadline != 0).then(|| cx.unix_ms_of(deadline));
-                    HashField {
-                        field,
-                        value,
-                        deadline,
-                    }
+            fields()
+                .map(|(field, value, at)| HashField {
+                    field,
+                    value,
+                    deadline: (at != 0).then(|| cx.unix_ms_of(at)),
                 })
                 .collect(),
         ),
@@ -221,7 +217,7 @@ fn stored(kind: Kind, inputs: &Inputs, at: u64, cx: &RunContext<'_>) -> Result<K
             .1
             .map(dated);
     }
-    // Fields that expire are rows. Those that have expired are left out.
+    // Fields that have expired are left out.
     let mut all = BTreeMap::new();
     let dates = deadlines.chunks_exact(DEADLINE_BYTES);
     let dates = dates.map(|date| date.try_into().map_or(0, i64::from_le_bytes));
@@ -237,11 +233,8 @@ fn stored(kind: Kind, inputs: &Inputs, at: u64, cx: &RunContext<'_>) -> Result<K
     if all.is_empty() {
         return Ok(KeyChange::Delete);
     }
-    Ok(KeyChange::Table {
-        kind,
-        rows: all.into_values().collect(),
-        deadline: at,
-    })
+    let rows = all.into_values().collect();
+    Ok(collection::collection_of(kind, rows, at, cx))
 }
 
 fn restore(c: CommandCall<'_>) -> Parsed {

@@ -458,7 +458,7 @@ const XX: i64 = 2;
 const GT: i64 = 3;
 const LT: i64 = 4;
 
-/// What a procedure does that changes deadlines. A small hash becomes rows.
+/// What a procedure does that changes deadlines. It may write the fields once more.
 fn dates(inputs: &Inputs) -> Footprint {
     Footprint {
         stores: inputs.bytes.first().map_or(0, Bytes::len),

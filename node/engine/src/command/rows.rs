@@ -458,7 +458,9 @@ impl<'a> Rows<'a> {
             self.expired += count;
             let gone = change == KeyChange::Delete;
             self.change((map, key), Some(&found), change);
-            return (!gone).then_some(found);
+            // One value is another one now.
+            let left = || self.store.entry(map, order, key).cloned();
+            return if gone { None } else { left() };
         }
         Some(found)
     }

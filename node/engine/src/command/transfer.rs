@@ -17,7 +17,9 @@ use crate::command::operation::{Action, stores};
 use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, values};
 use crate::command::rows::{ROW_OVERHEAD, Rows, fits};
 use crate::store::change::KeyChange;
+use crate::store::collection::collection_of;
 use crate::store::run_context::{self, RunContext};
+use crate::value::dated::{DatedField, DatedFields};
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::items::{Items, put};
@@ -79,13 +81,17 @@ static READ: Joint = Joint {
                         break;
                     }
                     taken += row.len() + longest + ROW_OVERHEAD;
-                    put(&mut content, row.key());
-                    put(&mut content, row.value());
-                    let [left, wall] = dated(row, &cx).map(i64::to_le_bytes);
-                    put(&mut content, if row.deadline() == 0 { &[] } else { &left });
-                    put(&mut content, if row.deadline() == 0 { &[] } else { &wall });
+                    put_row(&mut content, (row.key(), row.value(), row.deadline()), &cx);
                 }
                 (true, more, Value::from(&content[..]))
+            }
+            // Its deadlines are by the clock of this partition.
+            None if entry.fields_due() != 0 => {
+                let mut content = Vec::new();
+                for (field, value, at) in DatedFields::of(entry.value()) {
+                    put_row(&mut content, (field, value, at), &cx);
+                }
+                (true, false, Value::from(&content[..]))
             }
             None => (false, false, Value::of(&entry)),
         };
@@ -94,7 +100,7 @@ static READ: Joint = Joint {
             table,
         };
         let version = run_context::version(found.entry, &cx).unwrap_or(0);
-        let [left, wall] = dated(&entry, &cx);
+        let [left, wall] = dated(entry.deadline(), &cx);
         Outcome::Many(vec![
             Outcome::Int(version),
             Outcome::Int(i64::from(more)),
@@ -268,11 +274,7 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
         }
         (StoreStage::Whole, true) => {
             let rows_of = rows_in(content, &cx).collect();
-            let change = KeyChange::Table {
-                kind,
-                rows: rows_of,
-                deadline,
-            };
+            let change = collection_of(kind, rows_of, deadline, &cx);
             rows.replace((map, key), change);
         }
         (_, false) => return Outcome::Nil,
@@ -308,9 +310,18 @@ fn store(inputs: &Inputs, (map, key): (MapId, &[u8]), rows: &mut Rows<'_>) -> Ou
     run_context::version(rows.held(map, key).entry, &cx).map_or(Outcome::Nil, Outcome::Int)
 }
 
-/// The deadline of an entry: the time that is left, and the wall time. Both are 0 if it has none.
-fn dated(entry: &Entry, cx: &RunContext) -> [i64; 2] {
-    match entry.deadline() {
+/// Appends a row as it travels.
+fn put_row(content: &mut Vec<u8>, (field, value, at): DatedField<'_>, cx: &RunContext) {
+    put(content, field);
+    put(content, value);
+    let [left, wall] = dated(at, cx).map(i64::to_le_bytes);
+    put(content, if at == 0 { &[] } else { &left });
+    put(content, if at == 0 { &[] } else { &wall });
+}
+
+/// A deadline: the time that is left, and the wall time. Both are 0 if there is none.
+fn dated(deadline: u64, cx: &RunContext) -> [i64; 2] {
+    match deadline {
         0 => [0, 0],
         at => [
             deadline::clock(at).saturating_sub(cx.clock),

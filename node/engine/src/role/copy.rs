@@ -6,7 +6,7 @@ use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::holding::{Bond, Follow, Following};
 use crate::role::host::Host;
-use crate::store::{Effect, Undo};
+use crate::store::{Effect, OverduePart, Undo};
 use crate::value::cause::{By, Cause};
 use crate::wire::frame::{Ack, Frame, FrameHead};
 use doyen_gossip::Time;
@@ -301,14 +301,15 @@ impl Following<'_> {
     /// The effect of `mutant::COPIES_EXPIRE`: nothing of it is in the log.
     fn expire_alone(&mut self, now: Time) {
         let seq = self.log.last();
-        for (map, key, field) in self.store.overdue(self.clock.advance(now), usize::MAX) {
-            let effect = match field {
-                None => Effect::Delete {
+        for (map, key, part) in self.store.overdue(self.clock.advance(now), usize::MAX) {
+            let effect = match part {
+                OverduePart::Fields => continue,
+                OverduePart::Key => Effect::Delete {
                     map,
                     key,
                     cause: Cause::Expired,
                 },
-                Some(field) => {
+                OverduePart::Row(field) => {
                     let order = self.store.order(&key);
                     let kind = self.store.found(map, order, &key).kind();
                     Effect::RowDelete {

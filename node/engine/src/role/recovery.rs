@@ -13,6 +13,8 @@ use crate::command::idle;
 use crate::role::host::Host;
 use crate::role::slots::Slots;
 use crate::store::Piece;
+use crate::value::dated;
+use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
 use bytes::Bytes;
@@ -251,9 +253,12 @@ fn take(
     entry: &Entry,
     clock: u64,
 ) {
-    let deadline = entry.deadline();
-    let left = crate::value::deadline::clock(deadline).saturating_sub(clock);
-    let mut add = |field: Option<Bytes>, value: &[u8]| {
+    let of_key = entry.deadline();
+    let mut add = |field: Option<Bytes>, value: &[u8], of_field: u64| {
+        let deadlines = [of_key, of_field].into_iter().filter(|at| *at != 0);
+        let left = deadlines
+            .min()
+            .map(|at| deadline::clock(at).saturating_sub(clock));
         let value = (value.len() <= VALUE_BYTES_MAX).then(|| Bytes::copy_from_slice(value));
         keys.push(KeptKey {
             map,
@@ -261,16 +266,17 @@ fn take(
             kind,
             field,
             value,
-            expires_in: (deadline != 0).then(|| Duration::from_millis(left)),
+            expires_in: left.map(Duration::from_millis),
         });
     };
     match kind.collection() {
         Some(collection) if field.is_none() => {
             let items = collection.packing.items(entry.value());
-            for (field, value) in kind.pairs(&items) {
-                add(Some(Bytes::copy_from_slice(field)), value);
+            let fields = kind.pairs(&items).zip(dated::deadlines(entry.value()));
+            for ((field, value), at) in fields {
+                add(Some(Bytes::copy_from_slice(field)), value, at);
             }
         }
-        _ => add(field.cloned(), idle::content(entry.value())),
+        _ => add(field.cloned(), idle::content(entry.value()), 0),
     }
 }

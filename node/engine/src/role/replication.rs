@@ -20,6 +20,7 @@ use crate::role::calls::Executed;
 use crate::role::holding::{Leading, PartitionRole};
 use crate::role::host::Host;
 use crate::role::split_point::SplitPointSearch;
+use crate::store::OverduePart;
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, FrameHead};
 use crate::wire::silence::AckWait;
@@ -298,10 +299,15 @@ impl Slot {
             .overdue(held.clock.advance(host.data_now()), most);
         let more = overdue.len() == most;
         *budget -= overdue.len();
-        for (map, key, field) in overdue {
-            match field {
-                None => held.expire(host, map, key),
-                Some(field) => held.expire_field(host, map, key, field),
+        let clock = held.clock.advance(host.data_now());
+        for (map, key, part) in overdue {
+            match part {
+                OverduePart::Key => held.expire(host, map, key),
+                OverduePart::Row(field) => held.expire_field(host, map, key, field),
+                OverduePart::Fields => {
+                    let order = held.store.order(&key);
+                    held.purge(host, (map, order, &key), clock);
+                }
             }
         }
         more

@@ -5,12 +5,15 @@ use super::budget::Budget;
 use super::change::{FewFields, KeyChange, RowChange};
 use super::run_context::{RunContext, kept};
 use super::{FoundKey, RowTable};
+pub(crate) use crate::value::dated::FieldDeadline;
+use crate::value::dated::{self, DatedField};
 use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::{Encoding, Kind};
 use crate::value::outcome::{Failure, Value};
 use crate::value::types::{Collection, Layout, Packing};
 use bytes::Bytes;
+use doyen_placement::level::DATED_FIELDS;
 use smallvec::smallvec;
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -155,7 +158,7 @@ impl<'a> CollectionView<'a> {
         };
         match self.holds {
             _ if !goes_on => None,
-            Holds::Packed(entry) => Some((self.packing.get(bytes_of(entry), field)?, 0)),
+            Holds::Packed(entry) => self.packing.dated(bytes_of(entry), field),
             Holds::Table(table, clock) => {
                 let row = table.row(field).filter(|row| !row.overdue(clock))?;
                 Some((row.value(), row.deadline()))
@@ -170,8 +173,21 @@ impl<'a> CollectionView<'a> {
 
     /// The same, in a table those from an order on.
     pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let all = self.fields_from(order);
+        all.map(|(field, value, _)| (field, value))
+    }
+
+    /// The same with their deadlines.
+    pub(crate) fn fields(self) -> impl Iterator<Item = DatedField<'a>> {
+        self.fields_from(0)
+    }
+
+    fn fields_from(self, order: u64) -> impl Iterator<Item = DatedField<'a>> {
         let (packed, table) = match self.holds {
-            Holds::Packed(entry) => (Some(self.kind.pairs(self.items(entry))), None),
+            Holds::Packed(entry) => {
+                let pairs = self.kind.pairs(self.items(entry));
+                (Some(pairs.zip(dated::deadlines(bytes_of(entry)))), None)
+            }
             Holds::Table(table, clock) => {
                 let rows = table.rows_from(order);
                 let rows = rows.take_while(move |row| self.budget.element_of(row.len()));
@@ -179,8 +195,11 @@ impl<'a> CollectionView<'a> {
             }
         };
         let rows = table.into_iter().flatten();
-        let rows = rows.map(|row| (row.key(), row.value()));
-        packed.into_iter().flatten().chain(rows)
+        let rows = rows.map(|row| (row.key(), row.value(), row.deadline()));
+        let packed = packed.into_iter().flatten();
+        packed
+            .map(|((field, value), at)| (field, value, at))
+            .chain(rows)
     }
 
     /// The fields of a small one.
@@ -255,24 +274,19 @@ impl<'a> CollectionView<'a> {
         if !matches!(edit, Edit::None) {
             self.budget.read(packed.len());
         }
-        let fields = changed_fields(entry, &edit);
-        // Fields that expire are rows.
-        let mut dates = BTreeMap::new();
+        let fields = changed_fields(packing, entry, &edit);
         let (after, changed) = match edit {
             Edit::None => return (0, KeyChange::None),
-            Edit::Set(given, timing) => {
-                if let FieldDeadline::At(deadline) = timing {
-                    dates.extend({ given }.map(|(field, _)| (field, deadline)));
-                }
-                packing.with(packed, given)
+            Edit::Set(given, timing) => packing.with(packed, given, timing),
+            Edit::SetOne(field, value) => {
+                packing.with_one(packed, (field, &value), FieldDeadline::Keep)
             }
-            Edit::SetOne(field, value) => packing.with_one(packed, field, &value),
             Edit::Date(fields) => {
-                dates.extend(fields.into_iter().filter(|(_, deadline)| *deadline != 0));
-                if dates.is_empty() {
+                let after = packing.with_deadlines(packed, &fields.into_iter().collect());
+                if after == packed {
                     return (0, KeyChange::None);
                 }
-                (packed.to_vec(), 0)
+                (after, 0)
             }
             Edit::Delete(fields) => match packing.without(packed, &fields.into_iter().collect()) {
                 (_, 0) => return (0, KeyChange::None),
@@ -282,7 +296,9 @@ impl<'a> CollectionView<'a> {
         let deadline = kept(entry, cx);
         let change = if after.is_empty() {
             KeyChange::Delete
-        } else if after.len() <= cx.packed_bytes_max && dates.is_empty() {
+        } else if after.len() <= cx.packed_bytes_max
+            && (cx.level >= DATED_FIELDS || !dated::is_dated(&after))
+        {
             KeyChange::Packed {
                 kind,
                 fields: fields.unwrap_or_default(),
@@ -290,13 +306,12 @@ impl<'a> CollectionView<'a> {
                 deadline,
             }
         } else {
-            let row = |(field, value): (&[u8], &[u8])| {
-                let deadline = dates.get(field).copied().unwrap_or_default();
-                Entry::of_row(field, value, deadline)
-            };
+            let items = packing.items(&after);
+            let fields = kind.pairs(&items).zip(dated::deadlines(&after));
+            let rows = fields.map(|((field, value), at)| Entry::of_row(field, value, at));
             KeyChange::Table {
                 kind,
-                rows: kind.pairs(&packing.items(&after)).map(row).collect(),
+                rows: rows.collect(),
                 deadline,
             }
         };
@@ -315,14 +330,11 @@ impl<'a> CollectionView<'a> {
         if given.bytes() <= packed_bytes_max {
             return None;
         }
-        let deadline = match timing {
-            FieldDeadline::Never | FieldDeadline::Keep => 0,
-            FieldDeadline::At(deadline) => deadline,
-        };
         let mut all: BTreeMap<&[u8], (&[u8], u64)> = BTreeMap::new();
-        all.extend(self.pairs().map(|(field, value)| (field, (value, 0))));
+        all.extend(self.fields().map(|(field, value, at)| (field, (value, at))));
         let before = all.len();
         for (field, value) in given.take_while(|_| self.budget.sort()) {
+            let deadline = timing.after(|| all.get(field).map_or(0, |(_, at)| *at));
             all.insert(field, (value, deadline));
         }
         let bytes = all
@@ -344,12 +356,10 @@ impl<'a> CollectionView<'a> {
 
     /// A table without these fields as one value.
     fn packed_without(self, fields: &BTreeSet<&[u8]>, cx: &RunContext) -> KeyChange {
-        let (mut items, form) = (Vec::new(), self.kind.pairs(&[]));
-        let left = self.pairs().filter(|(field, _)| !fields.contains(field));
-        left.for_each(|(field, value)| form.put(&mut items, field, value));
+        let left = self.fields().filter(|(field, ..)| !fields.contains(field));
         KeyChange::Packed {
             kind: self.kind,
-            packed: self.packing.with(&[], self.kind.pairs(&items)).0.into(),
+            packed: packed_of(self.kind, self.packing, left).into(),
             deadline: kept(self.entry, cx),
             fields: FewFields::new(),
         }
@@ -370,11 +380,7 @@ impl<'a> CollectionView<'a> {
                 let mut set = |(field, value): (&[u8], &[u8])| {
                     let old = held(field);
                     changed += usize::from(old.is_none());
-                    let deadline = match timing {
-                        FieldDeadline::Never => 0,
-                        FieldDeadline::Keep => old.map_or(0, Entry::deadline),
-                        FieldDeadline::At(deadline) => deadline,
-                    };
+                    let deadline = timing.after(|| old.map_or(0, Entry::deadline));
                     rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
                 };
                 if given.has_at_most(1) {
@@ -411,7 +417,8 @@ impl<'a> CollectionView<'a> {
                 if changed == table.len() {
                     return (changed, KeyChange::Delete);
                 }
-                if changed > 0 && left <= cx.packed_bytes_max / PACKED_AGAIN && !table.has_dates() {
+                let may_pack = cx.level >= DATED_FIELDS || !table.has_dates();
+                if changed > 0 && left <= cx.packed_bytes_max / PACKED_AGAIN && may_pack {
                     return (changed, self.packed_without(&fields, cx));
                 }
             }
@@ -444,20 +451,85 @@ const PACKED_TIMES: usize = 4;
 const PART_OF_WHOLE: usize = 2;
 const FIELDS_MAX: usize = 4;
 
-/// The fields that a change gives values to, if they are few and small beside the hash.
-fn changed_fields(entry: Option<&Entry>, edit: &Edit<'_>) -> Option<FewFields> {
-    let whole = entry?.value().len();
-    let fits = edit.bytes() <= whole / PART_OF_WHOLE;
-    let row = |(field, value): (&[u8], &[u8])| Entry::of_row(field, value, 0);
+/// The fields that a change gives values or deadlines, if they are few and small beside the hash.
+fn changed_fields(
+    packing: &dyn Packing,
+    entry: Option<&Entry>,
+    edit: &Edit<'_>,
+) -> Option<FewFields> {
+    let packed = entry?.value();
+    let fits = edit.bytes() <= packed.len() / PART_OF_WHOLE;
+    let row = |(field, value): (&[u8], &[u8]), timing: FieldDeadline| {
+        let held = || match dated::is_dated(packed) {
+            true => packing.dated(packed, field).map_or(0, |(_, at)| at),
+            false => 0,
+        };
+        Entry::of_row(field, value, timing.after(held))
+    };
     match edit {
         _ if !fits => None,
-        Edit::Set(given, FieldDeadline::Never | FieldDeadline::Keep)
-            if given.has_at_most(FIELDS_MAX) =>
-        {
-            Some({ *given }.map(row).collect())
+        Edit::Set(given, timing) if given.has_at_most(FIELDS_MAX) => {
+            Some({ *given }.map(|pair| row(pair, *timing)).collect())
         }
-        Edit::SetOne(field, value) => Some(smallvec![row((field, value))]),
+        Edit::SetOne(field, value) => Some(smallvec![row((field, value), FieldDeadline::Keep)]),
+        Edit::Date(dates) if dates.len() <= FIELDS_MAX => {
+            let dated = |(field, at): &(&[u8], u64)| {
+                let (value, _) = packing.dated(packed, field)?;
+                Some(Entry::of_row(field, value, *at))
+            };
+            Some(dates.iter().filter_map(dated).collect())
+        }
         Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) => None,
+    }
+}
+
+/// Fields as one value, with their deadlines.
+fn packed_of<'a>(
+    kind: Kind,
+    packing: &dyn Packing,
+    fields: impl Iterator<Item = DatedField<'a>>,
+) -> Vec<u8> {
+    let (mut items, form) = (Vec::new(), kind.pairs(&[]));
+    let mut dates = BTreeMap::new();
+    for (field, value, at) in fields {
+        form.put(&mut items, field, value);
+        if at != 0 {
+            dates.insert(field, at);
+        }
+    }
+    let (packed, _) = packing.with(&[], kind.pairs(&items), FieldDeadline::Never);
+    if dates.is_empty() {
+        packed
+    } else {
+        packing.with_deadlines(&packed, &dates)
+    }
+}
+
+/// The collection of these rows, each of another field, however it lies.
+pub(crate) fn collection_of(
+    kind: Kind,
+    rows: Vec<Entry>,
+    deadline: u64,
+    cx: &RunContext,
+) -> KeyChange {
+    let bytes: usize = rows.iter().map(Entry::len).sum();
+    let may_pack = cx.level >= DATED_FIELDS || rows.iter().all(|row| row.deadline() == 0);
+    if bytes <= cx.packed_bytes_max
+        && may_pack
+        && let Some(collection) = kind.collection()
+    {
+        let fields = rows
+            .iter()
+            .map(|row| (row.key(), row.value(), row.deadline()));
+        let packed = packed_of(kind, collection.packing, fields);
+        if !packed.is_empty() && packed.len() <= cx.packed_bytes_max {
+            return KeyChange::of_value(kind, packed.into(), deadline);
+        }
+    }
+    KeyChange::Table {
+        kind,
+        rows,
+        deadline,
     }
 }
 
@@ -473,15 +545,6 @@ pub(crate) enum Edit<'a> {
     Date(Vec<(&'a [u8], u64)>),
     /// These fields are deleted.
     Delete(Vec<&'a [u8]>),
-}
-
-/// When fields that are set expire.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FieldDeadline {
-    Never,
-    /// As before.
-    Keep,
-    At(u64),
 }
 
 impl Edit<'_> {

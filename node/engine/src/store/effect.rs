@@ -4,6 +4,7 @@ use super::fields::Dropped;
 use super::map::StoredMap;
 use crate::mutant::{self, broken};
 use crate::value::cause::Cause;
+use crate::value::dated;
 use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use doyen_placement::MapId;
@@ -209,7 +210,11 @@ impl Undo {
     /// Whether it replaced a value that had expired.
     pub(super) fn is_overdue(&self, clock: &impl Fn() -> u64) -> bool {
         match self {
-            Self::Was(entry) => entry.deadline() != 0 && entry.overdue(clock()),
+            Self::Was(entry) => {
+                let all_fields = |at| dated::without_overdue(entry.value(), at).0.is_empty();
+                let of_fields = || entry.fields_due() != 0 && all_fields(clock());
+                (entry.deadline() != 0 && entry.overdue(clock())) || of_fields()
+            }
             Self::Table(dropped) => dropped.is_overdue(clock()),
             _ => false,
         }

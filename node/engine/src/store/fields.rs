@@ -24,6 +24,7 @@ use super::maps::AllMaps;
 use super::ranked::Ranked;
 use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
+use crate::value::dated::{self, FieldDeadline};
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
@@ -68,7 +69,8 @@ impl FoundKey<'_> {
     #[inline]
     pub(crate) fn is_overdue(&self, clock: u64) -> bool {
         let due = |table: &StoredMap| table.overdue_rows(clock).next().is_some();
-        self.entry.is_some_and(|entry| entry.overdue(clock)) || self.table.is_some_and(due)
+        let of_entry = |entry: &Entry| entry.overdue(clock) || entry.has_overdue_fields(clock);
+        self.entry.is_some_and(of_entry) || self.table.is_some_and(due)
     }
 
     /// Its cost in bytes, without the order of keys.
@@ -379,7 +381,8 @@ impl Store {
             return Undo::Nothing;
         };
         let packing = collection.packing;
-        let (packed, _) = packing.with_one(old.value(), row.key(), row.value());
+        let timing = FieldDeadline::At(row.deadline());
+        let (packed, _) = packing.with_one(old.value(), (row.key(), row.value()), timing);
         let entry = Entry::of_kind(kind, key, &packed);
         entry.date(old.deadline(), seq);
         let replaced = self.insert(map, order, entry);
@@ -607,11 +610,27 @@ impl Store {
     }
 }
 
+/// The same of a collection that is one value.
+fn purged_value(entry: &Entry, clock: u64) -> Option<(KeyChange, u64)> {
+    if !entry.has_overdue_fields(clock) {
+        return None;
+    }
+    let (left, count) = dated::without_overdue(entry.value(), clock);
+    let change = if left.is_empty() {
+        KeyChange::Delete
+    } else {
+        KeyChange::of_value(entry.kind(), left.into(), entry.deadline())
+    };
+    Some((change, count as u64))
+}
+
 impl AllMaps {
-    /// How the table of a key changes if fields are overdue, and how many are: some thousand at
-    /// most. `None`: none is.
+    /// How a key changes if fields of it are overdue, and how many are: of a table, some thousand
+    /// at most. `None`: none is.
     pub(crate) fn purged(&self, found: FoundKey<'_>, clock: u64) -> Option<(KeyChange, u64)> {
-        let table = found.table?;
+        let Some(table) = found.table else {
+            return purged_value(found.entry?, clock);
+        };
         let overdue = table.overdue_rows(clock).take(PURGED_MAX);
         let rows: Vec<_> = overdue
             .map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key())))

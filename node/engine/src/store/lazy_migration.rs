@@ -20,6 +20,7 @@ use super::map::{ByKey, StoredMap};
 use super::maps::AllMaps;
 use crate::mutant::{self, broken};
 use crate::store::index::Index;
+use crate::value::dated;
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use doyen_placement::MapId;
@@ -349,20 +350,14 @@ impl Store {
         table: Option<StoredMap>,
         behind_ms: u64,
     ) {
-        if behind_ms > 0 && entry.deadline() != 0 {
-            // No other store shares the entry.
-            entry.date(
-                deadline::moved(entry.deadline(), behind_ms),
-                entry.version(),
-            );
-        }
+        let bytes = self.cost(&entry) + table.as_ref().map_or(0, StoredMap::table_cost);
+        let entry = on_clock_ahead(entry, behind_ms);
         let mut table = table;
         if behind_ms > 0
             && let Some(table) = &mut table
         {
             table.move_deadlines(behind_ms);
         }
-        let bytes = self.cost(&entry) + table.as_ref().map_or(0, StoredMap::table_cost);
         let key = table.as_ref().map(|_| Key::from(entry.key()));
         self.insert(map, order, entry);
         if let Some(here) = self.maps.all.get_mut(&map) {
@@ -519,6 +514,23 @@ impl Store {
     }
 }
 
+/// An entry that no other store shares, with its deadlines on a clock that is so far ahead.
+fn on_clock_ahead(entry: Entry, ms: u64) -> Entry {
+    if ms == 0 {
+        return entry;
+    }
+    let entry = if entry.fields_due() == 0 {
+        entry
+    } else {
+        let value = dated::moved(entry.value(), ms);
+        Entry::of_stamp(entry.key(), &value, entry.deadline(), entry.stamp())
+    };
+    if entry.deadline() != 0 {
+        entry.date(deadline::moved(entry.deadline(), ms), entry.version());
+    }
+    entry
+}
+
 impl AllMaps {
     /// The keys of a map that are still in former stores, if any may be.
     fn rest(&self, map: MapId) -> Option<&MigrationRest> {
@@ -559,11 +571,8 @@ impl AllMaps {
                         && rest.portion.holds(id, entry.key())
                 });
                 lacking.flat_map(move |(_, entry, layer)| {
-                    let (key, entry) = (Key::from(entry.key()), entry.copy());
-                    entry.date(
-                        deadline::moved(entry.deadline(), layer.behind_ms),
-                        entry.version(),
-                    );
+                    let key = Key::from(entry.key());
+                    let entry = on_clock_ahead(entry.copy(), layer.behind_ms);
                     let mut all = vec![(id, None, entry)];
                     let tables = layer.tables.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Some(table) = tables.get(&key).filter(|_| all[0].2.is_table()) {

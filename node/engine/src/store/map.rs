@@ -34,6 +34,8 @@ pub(crate) struct StoredMap {
     /// The rows of a table in the order of its type, if that has one.
     pub(super) ranked: Option<Box<Ranked>>,
     pub(super) expiring: BTreeSet<(u64, ByKey)>,
+    /// The entries whose fields expire, by the first deadline of each.
+    pub(super) fields_due: BTreeSet<(u64, ByKey)>,
     /// The rows of each collection that is a table.
     pub(super) tables: BTreeMap<Key, Self>,
     /// The tables with rows that expire, by the deadline of the first.
@@ -85,6 +87,7 @@ impl StoredMap {
             sorted: sorted.then(BTreeSet::new),
             ranked: None,
             expiring: BTreeSet::new(),
+            fields_due: BTreeSet::new(),
             tables: BTreeMap::new(),
             due: BTreeSet::new(),
             bytes: 0,
@@ -124,6 +127,9 @@ impl StoredMap {
         for _ in 0..count.min(self.expiring.len()) {
             self.expiring.pop_first();
         }
+        for _ in 0..count.min(self.fields_due.len()) {
+            self.fields_due.pop_first();
+        }
         let sorted = self.sorted.get_or_insert_default();
         for _ in 0..count.min(sorted.len()) {
             sorted.pop_first();
@@ -132,7 +138,8 @@ impl StoredMap {
             .ranked
             .as_mut()
             .is_some_and(|ranked| ranked.shed(count));
-        if ranked || !self.index.is_empty() || !self.expiring.is_empty() || !sorted.is_empty() {
+        let dates = !self.expiring.is_empty() || !self.fields_due.is_empty();
+        if ranked || dates || !self.index.is_empty() || !sorted.is_empty() {
             return true;
         }
         if let Some(mut table) = self.tables.first_entry() {
@@ -146,7 +153,8 @@ impl StoredMap {
 
     pub(super) fn insert(&mut self, order: u64, entry: Entry) -> Replaced {
         self.bytes += self.cost(&entry);
-        let expires = (entry.deadline() != 0).then(|| (entry.deadline(), ByKey(entry.clone())));
+        let dated = |at| (at != 0).then(|| (at, ByKey(entry.clone())));
+        let (expires, due) = (dated(entry.deadline()), dated(entry.fields_due()));
         if let Some(sorted) = &mut self.sorted {
             sorted.replace(ByKey(entry.clone()));
         }
@@ -158,6 +166,7 @@ impl StoredMap {
         }
         self.drop_old(&old);
         self.expiring.extend(expires);
+        self.fields_due.extend(due);
         let table = self.exchange(old.as_ref(), made.as_ref());
         Replaced { entry: old, table }
     }
@@ -168,6 +177,10 @@ impl StoredMap {
         self.bytes -= self.cost(old);
         if old.deadline() != 0 {
             self.expiring.remove(&(old.deadline(), ByKey(old.clone())));
+        }
+        let due = old.fields_due();
+        if due != 0 {
+            self.fields_due.remove(&(due, ByKey(old.clone())));
         }
     }
 
@@ -216,12 +229,14 @@ impl StoredMap {
             sorted,
             ranked,
             expiring,
+            fields_due,
             ..
         } = self;
         index.survey(number, surveyor, |entry, surveyor| {
             let deadline = entry.deadline();
             let orders = usize::from(sorted.is_some()) + usize::from(ranked.is_some());
-            let holds = 1 + orders + usize::from(deadline != 0);
+            let due = entry.fields_due();
+            let holds = 1 + orders + usize::from(deadline != 0) + usize::from(due != 0);
             let moved = surveyor.entry(entry, holds)?;
             if let Some(ranked) = ranked {
                 ranked.put(Some(entry), moved.clone());
@@ -231,6 +246,9 @@ impl StoredMap {
             }
             if deadline != 0 {
                 expiring.replace((deadline, ByKey(moved.clone())));
+            }
+            if due != 0 {
+                fields_due.replace((due, ByKey(moved.clone())));
             }
             Some(moved)
         })
@@ -276,11 +294,6 @@ pub(super) struct Replaced {
 
 /// The cost of an entry without the order of keys.
 pub(crate) fn cost(entry: &Entry) -> usize {
-    entry.len()
-        + ENTRY_OVERHEAD
-        + if entry.deadline() == 0 {
-            0
-        } else {
-            EXPIRY_OVERHEAD
-        }
+    let dates = usize::from(entry.deadline() != 0) + usize::from(entry.fields_due() != 0);
+    entry.len() + ENTRY_OVERHEAD + dates * EXPIRY_OVERHEAD
 }

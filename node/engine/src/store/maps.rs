@@ -10,6 +10,17 @@ use doyen_placement::{MapId, OrderKey};
 use litemap::LiteMap;
 use std::ops::Bound;
 
+/// What is overdue of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum OverduePart {
+    /// All of it.
+    Key,
+    /// Fields of a collection that is one value.
+    Fields,
+    /// This row of its table.
+    Row(Key),
+}
+
 /// All maps of a partition.
 #[derive(Debug)]
 pub(crate) struct AllMaps {
@@ -160,9 +171,8 @@ impl AllMaps {
         self.bytes
     }
 
-    /// Some keys of a map that are overdue, earliest deadline first, and some fields with their
-    /// keys.
-    pub(crate) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, Option<Key>)> {
+    /// Some keys of which something is overdue, earliest deadline first.
+    pub(crate) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, OverduePart)> {
         let mut found = Vec::new();
         for (id, map) in &self.all {
             let left = limit - found.len();
@@ -171,14 +181,20 @@ impl AllMaps {
                     .iter()
                     .take_while(|(d, _)| deadline::is_over(*d, clock))
                     .take(left)
-                    .map(|(_, e)| (*id, e.0.key().into(), None)),
+                    .map(|(_, e)| (*id, e.0.key().into(), OverduePart::Key)),
             );
+            let left = limit - found.len();
+            let small = map.fields_due.iter();
+            let small = small.take_while(|(due, _)| deadline::is_over(*due, clock));
+            let small = small.map(|(_, e)| (*id, e.0.key().into(), OverduePart::Fields));
+            found.extend(small.take(left));
             let tables = map.due.iter();
             for (_, key) in tables.take_while(|(d, _)| deadline::is_over(*d, clock)) {
                 let left = limit - found.len();
                 let rows = map.tables.get(key).into_iter();
                 let rows = rows.flat_map(|table| table.overdue_rows(clock)).take(left);
-                found.extend(rows.map(|row| (*id, key.clone(), Some(row.key().into()))));
+                let part = |row: &Entry| OverduePart::Row(row.key().into());
+                found.extend(rows.map(|row| (*id, key.clone(), part(row))));
                 if found.len() == limit {
                     return found;
                 }
@@ -192,7 +208,8 @@ impl AllMaps {
         self.all.values().any(|m| {
             let key = m.expiring.first().map(|(deadline, _)| *deadline);
             let field = m.due.first().map(|(deadline, _)| *deadline);
-            [key, field]
+            let small = m.fields_due.first().map(|(deadline, _)| *deadline);
+            [key, field, small]
                 .into_iter()
                 .flatten()
                 .any(|deadline| deadline::is_over(deadline, clock))
@@ -201,9 +218,9 @@ impl AllMaps {
 
     /// Whether any key or field here expires, or may be migrated that does.
     pub(crate) fn expires(&self) -> bool {
-        self.all
-            .values()
-            .any(|m| !m.expiring.is_empty() || !m.due.is_empty() || m.rest.is_some())
+        let fields = |m: &StoredMap| !m.due.is_empty() || !m.fields_due.is_empty();
+        let mut all = self.all.values();
+        all.any(|m| !m.expiring.is_empty() || fields(m) || m.rest.is_some())
     }
 
     /// The place of a key, or of a field of it.

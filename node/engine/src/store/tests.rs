@@ -4,6 +4,7 @@ use super::*;
 use crate::command::operation::{FindQuery, RangeQuery};
 use crate::command::scan;
 use crate::value::cause::Cause;
+use crate::value::dated::{self, FieldDeadline};
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -45,6 +46,14 @@ fn effects() -> impl Strategy<Value = Effect> {
     ]
 }
 
+/// A small hash with this row.
+fn with_field(packed: &[u8], row: &Entry) -> Vec<u8> {
+    let hash = Kind::Hash.collection().expect("it has fields");
+    let timing = FieldDeadline::At(row.deadline());
+    let field = (row.key(), row.value());
+    hash.packing.with_one(packed, field, timing).0
+}
+
 fn on_one_key() -> impl Strategy<Value = Effect> {
     let map = (0u32..3).prop_map(MapId);
     prop_oneof![
@@ -77,9 +86,9 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                 row: Entry::of_row(&[f], &[v], deadline),
             },
         ),
-        3 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
-            |(map, k, f, v, deadline)| {
-                let (packed, _) = Kind::Hash.pairs(&[]).with_one(&[f], &[v]);
+        3 => (map.clone(), 0u8..3, 0u8..6, deadlines(), deadlines()).prop_map(
+            |(map, k, f, of_field, deadline)| {
+                let packed = with_field(&[], &Entry::of_row(&[f], &[f], of_field));
                 Effect::Put {
                     map,
                     entry: Entry::of_kind(Kind::Hash, &key(k), &packed),
@@ -88,14 +97,14 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
                 }
             },
         ),
-        6 => (map.clone(), 0u8..3, 0u8..6, any::<u8>()).prop_map(|(map, k, f, v)| {
-            Effect::Field {
+        6 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
+            |(map, k, f, v, deadline)| Effect::Field {
                 map,
                 key: key(k),
                 kind: Kind::Hash,
-                row: Entry::of_row(&[f], &[v], 0),
-            }
-        }),
+                row: Entry::of_row(&[f], &[v], deadline),
+            },
+        ),
         3 => (map, 0u8..3, 0u8..6).prop_map(|(map, k, f)| Effect::RowDelete {
             map,
             key: key(k),
@@ -176,8 +185,7 @@ fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
                         cause: Cause::Command,
                     },
                     Some(held) if whole => {
-                        let hash = kind.pairs(&held.value);
-                        let (packed, _) = hash.with_one(row.key(), row.value());
+                        let packed = with_field(&held.value, &row);
                         Effect::Put {
                             map,
                             entry: Entry::of_kind(kind, &key, &packed),
@@ -270,16 +278,10 @@ fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
                 model.insert((map, key, Some(row.key().into())), held);
             }
         }
-        Effect::Field {
-            map,
-            key,
-            kind,
-            row,
-        } => {
+        Effect::Field { map, key, row, .. } => {
             let held = model.get_mut(&(map, key, None));
             if let Some(held) = held.filter(|held| held.hash && !held.table) {
-                let hash = kind.pairs(&held.value);
-                held.value = hash.with_one(row.key(), row.value()).0;
+                held.value = with_field(&held.value, &row);
                 held.version = seq;
             }
         }
@@ -322,7 +324,11 @@ fn check(store: &Store, model: &Model) {
             .map(|((_, key, field), held)| {
                 let of_key = place + if held.table { TABLE_OVERHEAD } else { 0 };
                 let (key, more) = field.as_ref().map_or((key, of_key), |field| (field, 0));
-                cost(&Entry::new(key, &held.value, held.deadline, 0)) + more
+                let small = held.hash && !held.table;
+                let kind = if small { Kind::Hash } else { Kind::String };
+                let entry = Entry::of_kind(kind, key, &held.value);
+                entry.date(held.deadline, 0);
+                cost(&entry) + more
             })
             .sum::<usize>()
     );
@@ -385,6 +391,16 @@ fn check(store: &Store, model: &Model) {
             .map(|(deadline, key)| ((*id, key.clone()), *deadline))
     });
     assert_eq!(due.collect::<BTreeMap<_, _>>(), expected);
+    let small = keys().filter(|(_, held)| held.hash && !held.table);
+    let small = small.map(|((m, key, _), held)| (*m, dated::first_due(&held.value), key.clone()));
+    let small: BTreeSet<_> = small.filter(|(_, due, _)| *due != 0).collect();
+    let of_map = |(id, map): (&MapId, &StoredMap)| {
+        let due = map.fields_due.iter();
+        due.map(|(due, entry)| (*id, *due, Key::from(entry.0.key())))
+            .collect::<Vec<_>>()
+    };
+    let indexed: BTreeSet<_> = store.maps.all.iter().flat_map(of_map).collect();
+    assert_eq!(indexed, small);
 }
 
 proptest! {
@@ -782,6 +798,10 @@ impl Course {
         for (course, behind_ms) in &from {
             let late = |held: &Held| Held {
                 deadline: deadline::moved(held.deadline, *behind_ms),
+                value: match held.hash && !held.table && dated::is_dated(&held.value) {
+                    true => dated::moved(&held.value, *behind_ms),
+                    false => held.value.clone(),
+                },
                 ..held.clone()
             };
             next.model.extend(

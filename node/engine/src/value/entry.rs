@@ -9,6 +9,7 @@
 //! and deadline in the tree, a key of 14 bytes and a value of 100 took 266 bytes. This layout takes
 //! 182. Store, log and undo records share entries.
 
+use super::dated;
 use super::deadline;
 use crate::value::kind::Kind;
 use std::cell::RefCell;
@@ -390,6 +391,21 @@ impl Entry {
     /// Whether it is past its deadline.
     pub(crate) fn overdue(&self, clock: u64) -> bool {
         deadline::is_over(self.deadline(), clock)
+    }
+
+    /// The earliest deadline of its fields, if it is a collection that is one value; 0: never.
+    #[inline]
+    pub(crate) fn fields_due(&self) -> u64 {
+        match self.stamp() & (COLLECTION | TABLE) {
+            COLLECTION if self.kind().collection().is_some() => dated::first_due(self.value()),
+            _ => 0,
+        }
+    }
+
+    /// Whether it is a collection that is one value, and fields of it are overdue.
+    #[inline]
+    pub(crate) fn has_overdue_fields(&self, clock: u64) -> bool {
+        deadline::is_over(self.fields_due(), clock)
     }
 
     /// Gives it another deadline, as of another write. Only for an entry that is not shared: others

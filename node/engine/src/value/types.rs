@@ -12,12 +12,13 @@ pub(crate) mod sorted_set;
 pub(crate) mod stream;
 mod string;
 
+use crate::value::dated::FieldDeadline;
 use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::{Encoding, Kind};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All types, each at the number of its kind.
 static TYPES: [&Type; Kind::ALL.len()] = [
@@ -120,12 +121,28 @@ pub(crate) trait Packing: Sync {
         Pairs::of(packed, self.is_valued()).get(field)
     }
 
+    /// The value of a field, and when it expires; 0: never.
+    fn dated<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<(&'a [u8], u64)> {
+        Some((self.get(packed, field)?, 0))
+    }
+
     /// The same with these fields, and how many of them are new. If a field is given twice, the
-    /// later value counts.
-    fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize);
+    /// later value counts. Only a type with `with_deadlines` keeps deadlines.
+    fn with(&self, packed: &[u8], given: Pairs<'_>, timing: FieldDeadline) -> (Vec<u8>, usize);
 
     /// The same with one field.
-    fn with_one(&self, packed: &[u8], field: &[u8], value: &[u8]) -> (Vec<u8>, usize);
+    fn with_one(
+        &self,
+        packed: &[u8],
+        field: (&[u8], &[u8]),
+        timing: FieldDeadline,
+    ) -> (Vec<u8>, usize);
+
+    /// The same with these deadlines of fields that are there. No command gives fields of other
+    /// types deadlines.
+    fn with_deadlines(&self, packed: &[u8], _: &BTreeMap<&[u8], u64>) -> Vec<u8> {
+        packed.to_vec()
+    }
 
     /// The same without these fields, and how many there were. Nothing, if none is left.
     fn without(&self, packed: &[u8], fields: &BTreeSet<&[u8]>) -> (Vec<u8>, usize) {

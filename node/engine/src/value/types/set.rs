@@ -6,6 +6,7 @@
 //! ```
 
 use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
+use crate::value::dated::FieldDeadline;
 use crate::value::integer::integer;
 use crate::value::items::{Pairs, put};
 use crate::value::kind::Encoding;
@@ -169,7 +170,7 @@ impl Packing for SetMembers {
         }
     }
 
-    fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize) {
+    fn with(&self, packed: &[u8], given: Pairs<'_>, _: FieldDeadline) -> (Vec<u8>, usize) {
         let (mut rest, mut added) = (given, 0);
         let items = match lies(packed) {
             PackedMembers::Items(items) => items.into(),
@@ -196,7 +197,12 @@ impl Packing for SetMembers {
         (of_items(&items), added + more)
     }
 
-    fn with_one(&self, packed: &[u8], member: &[u8], _: &[u8]) -> (Vec<u8>, usize) {
+    fn with_one(
+        &self,
+        packed: &[u8],
+        (member, _): (&[u8], &[u8]),
+        _: FieldDeadline,
+    ) -> (Vec<u8>, usize) {
         let items = match (lies(packed), integer(member)) {
             (PackedMembers::Integers(width, bytes), Some(number)) => {
                 let Err(at) = place(width, bytes, number) else {
@@ -276,10 +282,10 @@ mod tests {
                     set = after;
                 } else {
                     let given = packed(members.iter().map(|member| &member[..]));
-                    let (after, added) = SetMembers.with(&set, Pairs::of(&given, false));
+                    let (after, added) = SetMembers.with(&set, Pairs::of(&given, false), FieldDeadline::Never);
                     // A copy may be told of the members one by one.
                     let one_by_one = members.iter().fold(set.clone(), |set, member| {
-                        SetMembers.with_one(&set, member, &[]).0
+                        SetMembers.with_one(&set, (member, &[]), FieldDeadline::Never).0
                     });
                     prop_assert_eq!(&after, &one_by_one);
                     model.extend(members);
@@ -299,8 +305,8 @@ mod tests {
         #[test]
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
             let items = SetMembers.items(&bytes).into_owned();
-            _ = SetMembers.with(&bytes, Pairs::of(&items, false));
-            _ = SetMembers.with_one(&bytes, b"1", &[]);
+            _ = SetMembers.with(&bytes, Pairs::of(&items, false), FieldDeadline::Never);
+            _ = SetMembers.with_one(&bytes, (b"1", &[]), FieldDeadline::Never);
             _ = SetMembers.without(&bytes, &BTreeSet::from([&b"1"[..]]));
             prop_assert!(SetMembers.len(&bytes) <= bytes.len());
         }
@@ -315,7 +321,7 @@ mod tests {
             (&["1", "a"], 1 + 2 * 2),
         ] {
             let given = packed(members.iter().map(|member| member.as_bytes()));
-            let (set, _) = SetMembers.with(&[], Pairs::of(&given, false));
+            let (set, _) = SetMembers.with(&[], Pairs::of(&given, false), FieldDeadline::Never);
             assert_eq!(set.len(), bytes, "{members:?}");
         }
     }

@@ -5,6 +5,7 @@
 //! compared as bytes.
 
 use super::{Collection, EachField, Layout, Packing, RowOrder, Type, TypeEvents};
+use crate::value::dated::FieldDeadline;
 use crate::value::entry::Entry;
 use crate::value::items::Pairs;
 use crate::value::kind::Encoding;
@@ -160,7 +161,7 @@ impl Packing for ScoredMembers {
         true
     }
 
-    fn with(&self, packed: &[u8], given: Pairs<'_>) -> (Vec<u8>, usize) {
+    fn with(&self, packed: &[u8], given: Pairs<'_>, _: FieldDeadline) -> (Vec<u8>, usize) {
         let mut all: BTreeMap<&[u8], &[u8]> = pairs(packed).collect();
         let before = all.len();
         all.extend(given);
@@ -171,7 +172,12 @@ impl Packing for ScoredMembers {
         )
     }
 
-    fn with_one(&self, packed: &[u8], member: &[u8], score: &[u8]) -> (Vec<u8>, usize) {
+    fn with_one(
+        &self,
+        packed: &[u8],
+        (member, score): (&[u8], &[u8]),
+        _: FieldDeadline,
+    ) -> (Vec<u8>, usize) {
         let form = pairs(&[]);
         let mut out = Vec::with_capacity(packed.len() + member.len() + score.len() + 8);
         let (mut is_put, mut added) = (false, 1);
@@ -238,10 +244,10 @@ mod tests {
                     set = after;
                 } else {
                     let given = packed(stored.iter().flat_map(|(m, s)| [&m[..], &s[..]]));
-                    let (after, added) = ScoredMembers.with(&set, pairs(&given));
+                    let (after, added) = ScoredMembers.with(&set, pairs(&given), FieldDeadline::Never);
                     // A copy may be told of the members one by one.
                     let one_by_one = stored.iter().fold(set.clone(), |set, (member, score)| {
-                        ScoredMembers.with_one(&set, member, score).0
+                        ScoredMembers.with_one(&set, (member, score), FieldDeadline::Never).0
                     });
                     prop_assert_eq!(&after, &one_by_one);
                     model.extend(stored);
@@ -257,8 +263,8 @@ mod tests {
 
         #[test]
         fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
-            _ = ScoredMembers.with(&bytes, pairs(&bytes));
-            _ = ScoredMembers.with_one(&bytes, b"1", b"2");
+            _ = ScoredMembers.with(&bytes, pairs(&bytes), FieldDeadline::Never);
+            _ = ScoredMembers.with_one(&bytes, (b"1", b"2"), FieldDeadline::Never);
             _ = score_text(score_of(&bytes));
             _ = parse_score(&bytes);
         }

@@ -32,6 +32,8 @@ const OVERDUE: u8 = 1;
 /// Before the tag of an effect on a collection: its kind, if it is not [`UNSAID`].
 const OF_KIND: u8 = 13;
 pub(super) const UNSAID: Kind = Kind::ALL[1];
+/// On a field of a collection that is one value: it expires.
+const FIELD_DATED: u8 = 14;
 
 impl Field for Outcome {
     fn put(&self, out: &mut Out) {
@@ -162,10 +164,16 @@ impl Field for Effect {
                 key,
                 kind,
                 row,
-            } => {
-                put_tag(out, (OF_KIND, *kind), FIELD_PUT);
-                put!(out, map, key, row);
-            }
+            } => match row.deadline() {
+                0 => {
+                    put_tag(out, (OF_KIND, *kind), FIELD_PUT);
+                    put!(out, map, key, row);
+                }
+                at => {
+                    put_tag(out, (OF_KIND, *kind), FIELD_DATED);
+                    put!(out, map, key, row, at);
+                }
+            },
             Self::RowDelete {
                 map,
                 key,
@@ -204,6 +212,14 @@ impl Field for Effect {
     }
 }
 
+/// Whether a kind may be said before this tag.
+const fn is_of_collection(tag: u8) -> bool {
+    matches!(
+        tag,
+        PACKED | TABLE_MADE | ROW | FIELD_PUT | FIELD_DATED | ROW_DELETE
+    )
+}
+
 /// An effect that is no list.
 fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
     if tag == BEFORE {
@@ -226,7 +242,7 @@ fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
     let (tag, kind) = match tag {
         OF_KIND => {
             let (kind, tag) = (from.get()?, from.get()?);
-            if !matches!(tag, PACKED | TABLE_MADE | ROW | FIELD_PUT | ROW_DELETE) {
+            if !is_of_collection(tag) {
                 return Err(Malformed("the kind of what is no collection"));
             }
             (tag, kind)
@@ -270,6 +286,16 @@ fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
             kind,
             row: from.pair(|field, value| Entry::of_row(field, value, 0))?,
         },
+        FIELD_DATED => {
+            let key = from.get()?;
+            let (field, value): (Bytes, Bytes) = (from.get()?, from.get()?);
+            Effect::Field {
+                map,
+                key,
+                kind,
+                row: Entry::of_row(&field, &value, from.get()?),
+            }
+        }
         ROW_DELETE => Effect::RowDelete {
             map,
             key: from.get()?,

@@ -250,12 +250,16 @@ fn logged() -> impl Strategy<Value = Logged> {
                 }
             }
         ),
-        (any::<u32>(), key(), key(), bytes()).prop_map(|(m, key, field, value)| Effect::Field {
-            map: MapId(m),
-            key,
-            kind: collection(value.len()),
-            row: Entry::of_row(&field, &value, 0),
-        }),
+        (any::<u32>(), key(), (key(), bytes()), 0_u64..3).prop_map(
+            |(m, key, (field, value), at)| {
+                Effect::Field {
+                    map: MapId(m),
+                    key,
+                    kind: collection(value.len()),
+                    row: Entry::of_row(&field, &value, at << 40),
+                }
+            }
+        ),
         (any::<u32>(), key(), key()).prop_map(|(m, key, field)| Effect::RowDelete {
             map: MapId(m),
             key,
