@@ -76,5 +76,8 @@ pub const ABSENCES: u16 = 17;
 /// From this level on, a subscriber learns which of its own operations made a change.
 pub const OWN_CHANGES: u16 = 17;
 
+/// From this level on, a range of rows is removed by one record of a log.
+pub const CUTS: u16 = 17;
+
 /// From this level on, a key is given what was gathered from several partitions.
 pub const GATHERED: u16 = 17;

@@ -11,6 +11,7 @@ pub(crate) mod census;
 pub(crate) mod change;
 pub(crate) mod collection;
 mod contents;
+pub(crate) mod cuts;
 mod effect;
 mod fields;
 pub(crate) mod index;

@@ -6,6 +6,7 @@ mod bounds;
 mod budgets;
 mod clients;
 mod compacting;
+mod cuts;
 mod dated;
 mod dumps;
 mod eviction;

@@ -184,12 +184,15 @@ pub(super) fn scan<'a>(
     let mut work = MATCHING_WORK;
     let mut page = ScanPage::new(cursor, wanted);
     let mut keys = Vec::new();
-    for (field, value) in view.pairs_from(page.from()) {
+    for ((field, value), counts) in view.looked_from(page.from()) {
         if let Some((table, _)) = view.table()
             && !page.takes(table.order_of(field))
         {
             let next = page.next;
             return (Some(Outcome::Keys { next, keys }), Edit::None);
+        }
+        if !counts {
+            continue;
         }
         let before = work;
         let matches = glob::Matching::default().run(pattern, field, &mut work);
@@ -271,6 +274,10 @@ impl Random {
 
     /// A random row. `None`: none was found that is not overdue.
     fn row<'a>(&mut self, table: &'a RowTable, clock: u64, budget: &Budget) -> Option<&'a Entry> {
+        if let Some(ranked) = table.ranked() {
+            budget.element();
+            return ranked.rows_from(self.below(ranked.len()), false).next();
+        }
         let skipped = self.below(NEIGHBOURS.min(table.len()));
         let behind = table.rows_from(self.next());
         let around = behind.chain(table.rows_from(0)).take(ROWS_LOOKED);

@@ -11,7 +11,7 @@ use super::scan;
 use crate::command::operation::{Action, Operation, OperationBatch, OperationStep, ScriptCall};
 use crate::log::partition_log::Log;
 use crate::mutant::{self, broken};
-use crate::store::change::KeyChange;
+use crate::store::change::{KeyChange, RowChange};
 use crate::store::map_limits::MapBounds;
 use crate::store::run_context::{self, RunContext};
 use crate::store::{Before, ENTRY_OVERHEAD, Effect, FoundKey, Key, Store, Undo};
@@ -330,7 +330,7 @@ impl<'a> Rows<'a> {
             Some(table) => KeyChange::Table {
                 kind: entry.kind(),
                 rows: table
-                    .rows_from(0)
+                    .rows()
                     .take_while(|row| self.cx.budget.element_of(row.len()))
                     .map(Entry::copy)
                     .collect(),
@@ -468,15 +468,35 @@ impl<'a> Rows<'a> {
     /// Changes a key, which has this entry.
     fn change(&mut self, (map, key): (MapId, &[u8]), found: Option<&Entry>, mut change: KeyChange) {
         let seq = self.log.last() + 1;
-        if let KeyChange::Packed { fields, .. } = &mut change {
+        match &mut change {
             // A later change of the operation may replace this one, and then needs all of it.
-            fields.clear();
+            KeyChange::Packed { fields, .. } => fields.clear(),
+            KeyChange::Rows { rows, .. } => self.cut_own_rows((map, key), seq, rows),
+            _ => {}
         }
         match change.into_effect(map, key, (found, None, seq, self.teaches)) {
             None => {}
             Some(Effect::Many(parts)) => parts.into_iter().for_each(|part| self.apply(seq, part)),
             Some(effect) => self.apply(seq, effect),
         }
+    }
+
+    /// A cut hides rows of earlier operations only: those that this operation has put into its range
+    /// are deleted one by one.
+    fn cut_own_rows(&self, (map, key): (MapId, &[u8]), seq: u64, rows: &mut Vec<RowChange>) {
+        let mut own = Vec::new();
+        for row in rows.iter() {
+            let RowChange::Cut(span) = row else { continue };
+            let Some(table) = self.held(map, key).table else {
+                continue;
+            };
+            let of_key = self.places.range((map, Key::from(key), None)..);
+            let of_key = of_key.take_while(|((of, at, _), _)| *of == map && **at == *key);
+            let put = of_key.filter_map(|((_, _, field), _)| table.row(field.as_deref()?));
+            let put = put.filter(|row| row.version() >= seq && table.spans(span, row));
+            own.extend(put.map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key()))));
+        }
+        rows.extend(own);
     }
 
     /// Applies an effect on a key or a field. It replaces former ones that it makes void. Once the
@@ -493,8 +513,13 @@ impl<'a> Rows<'a> {
         let former = self.places.get(&own).copied();
         let is_of_table = |effect: &Effect| match effect {
             Effect::Put { entry, .. } => entry.is_table(),
+            Effect::RowsCut { .. } => true,
             _ => false,
         };
+        if let Effect::RowsCut { .. } = effect {
+            self.redated = true;
+            return self.push(seq, own, effect, None);
+        }
         if field.is_none() {
             let redates = match &effect {
                 Effect::Deadline { .. } => true,

@@ -16,6 +16,7 @@ use crate::value::types::sorted_set::{
     SCORE_BYTES, parse_score, score_of, score_text, stored_score,
 };
 use bytes::Bytes;
+use std::ops::Range;
 
 /// A member with its stored score.
 pub(super) type Scored<'a> = (&'a [u8], &'a [u8]);
@@ -86,6 +87,17 @@ impl<'a> Ordered<'a> {
             }
         };
         members.take_while(move |(member, _)| budget.element_of(member.len() + SCORE_BYTES))
+    }
+
+    /// What removes the members of these ranks.
+    pub(super) fn without(&self, ranks: Range<usize>) -> Edit<'a> {
+        match &self.holds {
+            OrderedMembers::Rows(_) => Edit::DeleteRanks(ranks),
+            OrderedMembers::Packed(members) => {
+                let gone = members.get(ranks).unwrap_or_default();
+                Edit::Delete(gone.iter().map(|(member, _)| *member).collect())
+            }
+        }
     }
 
     /// How many members there are for which this holds. It holds for none behind one for which it

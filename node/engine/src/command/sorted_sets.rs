@@ -314,8 +314,7 @@ const fn removing(number: u16, name: &'static str) -> Procedure {
             };
             let ordered = Ordered::of(view);
             let (from, to) = ordered.span(&part);
-            let gone = ordered.from(from, false).take(to - from);
-            (None, Edit::Delete(gone.map(|(member, _)| member).collect()))
+            (None, ordered.without(from..to))
         })
 }
 

@@ -143,7 +143,7 @@ static DESTROY: Procedure = procedure(NUMBER + 2, "stream group destroy", Kind::
         }
         let exists = stream.group(name).is_some();
         if exists {
-            edit.delete_group(stream, name);
+            edit.delete_group(stream, name, cx);
         }
         (Outcome::Int(exists.into()), edit.into_change(stream, cx))
     });

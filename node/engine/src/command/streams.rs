@@ -143,7 +143,7 @@ static TRIM: Procedure = procedure(NUMBER + 4, "stream trim", Kind::Stream, (TRI
     .on_held(|inputs, found, cx| {
         let (stream, mut edit) = (StreamView::of(found, cx), StreamEdit::default());
         let gone = StreamTrim::of_numbers(&inputs.numbers).gone(stream, None);
-        trim_to(&mut edit, stream, gone);
+        edit.delete_first(stream, gone, cx);
         (count(gone), edit.into_change(stream, cx))
     });
 
@@ -393,20 +393,13 @@ fn added(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, Key
     let mut edit = StreamEdit::default();
     edit.put_meta(meta);
     let gone = StreamTrim::of_numbers(&inputs.numbers[4..]).gone(stream, Some(id));
-    trim_to(&mut edit, stream, gone);
+    edit.delete_first(stream, gone, cx);
     if gone <= stream.len() {
         edit.put_entry(id, fields);
     }
     let mut tree = ReplyTree::new();
     put_id(&mut tree, id);
     (tree.outcome(), edit.into_change(stream, cx))
-}
-
-/// The first entries go.
-fn trim_to(edit: &mut StreamEdit, stream: StreamView<'_>, gone: usize) {
-    for (id, _) in stream.entries(ALL_IDS, false).take(gone) {
-        edit.delete_entry(id);
-    }
 }
 
 /// What is trimmed.

@@ -73,7 +73,7 @@ static READ: Joint = Joint {
                     .rows_after(after)
                     .take_while(|row| cx.budget.element_of(row.len()))
                 {
-                    if row.overdue(cx.clock) {
+                    if row.overdue(cx.clock) || table.hides(row) {
                         continue;
                     }
                     if taken > 0 && taken + row.len() > most {

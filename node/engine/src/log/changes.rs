@@ -374,7 +374,8 @@ pub(crate) fn changes(
             one => one,
         };
         let of_field = matches!(what, What::Field(..) | What::FieldRemoved(..));
-        let is_row = of_field || part.field().is_some();
+        let is_cut = matches!(part, Effect::RowsCut { .. });
+        let is_row = of_field || is_cut || part.field().is_some();
         let again = is_row
             && found[first..]
                 .last()
@@ -447,6 +448,9 @@ fn change(effect: &Effect, filter: &Filter) -> Option<(MapId, Bytes, What)> {
             What::Field(*kind, copy(row.key()), value(row))
         }
         Effect::RowDelete { kind, field, .. } => What::FieldRemoved(*kind, copy(field)),
+        // Which fields it had is not told: there may be millions.
+        Effect::RowsCut { kind, .. } => What::Put(*kind, None),
+        Effect::RowsFreed { .. } => return None,
         Effect::Deadline { .. } => What::Deadline,
         Effect::Delete { cause, .. } => What::Removed(*cause),
         Effect::Clear { .. } | Effect::Many(_) => return None,

@@ -421,6 +421,9 @@ impl<W> WaitingRoom<W> {
     }
 
     fn wake_of(&mut self, at: PartitionRef, effect: &Effect) {
+        if matches!(effect, Effect::RowsFreed { .. }) {
+            return;
+        }
         if let Some((map, key)) = effect.place() {
             let keys = self.lines.get(&(at, map));
             if let Some((key, lines)) = keys.and_then(|keys| keys.get_key_value(key)) {

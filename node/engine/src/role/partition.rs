@@ -292,6 +292,7 @@ impl Held {
             && self
                 .lead()
                 .is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
+            && !self.store.has_cuts()
     }
 }
 

@@ -33,6 +33,8 @@ use std::time::Duration;
 
 /// Keys of one partition that are expired in one step.
 const EXPIRE_SLICE: usize = 64;
+/// Freeing some rows of a cut takes as long as expiring this many keys.
+const FREED_COST: usize = 100;
 /// Unacknowledged bytes sent to a copy, for each partition. More waits in the log.
 pub(crate) const WINDOW: u64 = 8 << 20;
 /// About how many bytes one frame of a resent log has.
@@ -280,12 +282,15 @@ impl Slot {
     pub(crate) fn note_overdue(&mut self, host: &mut Host) {
         let Some(held) = &self.held else { return };
         let expires = host.used && !self.frozen && held.lead().is_some_and(|l| l.open && l.serving);
-        if expires && !self.expiring && held.store.is_overdue(held.clock.advance(host.data_now())) {
+        let due =
+            || held.store.has_cuts() || held.store.is_overdue(held.clock.advance(host.data_now()));
+        if expires && !self.expiring && due() {
             host.upkeep.expires(self, &mut host.timers);
         }
     }
 
-    /// Expires some keys and subtracts them from the budget. True if there may be more.
+    /// Expires some keys, frees some rows of cuts, and subtracts them from the budget. True if there
+    /// may be more.
     pub(crate) fn expire_some(&mut self, host: &mut Host, budget: &mut usize) -> bool {
         let Some(held) = &mut self.held else {
             return false;
@@ -297,7 +302,7 @@ impl Slot {
         let overdue = held
             .store
             .overdue(held.clock.advance(host.data_now()), most);
-        let more = overdue.len() == most;
+        let mut more = overdue.len() == most;
         *budget -= overdue.len();
         let clock = held.clock.advance(host.data_now());
         for (map, key, part) in overdue {
@@ -309,6 +314,10 @@ impl Slot {
                     held.purge(host, (map, order, &key), clock);
                 }
             }
+        }
+        if held.free_rows(host) {
+            *budget = budget.saturating_sub(FREED_COST);
+            more |= held.store.has_cuts();
         }
         more
     }

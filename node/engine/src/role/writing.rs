@@ -63,6 +63,22 @@ impl Held {
         host.stats.expired += 1;
     }
 
+    /// Frees some rows that are hidden. False: there are none.
+    pub(crate) fn free_rows(&mut self, host: &mut Host) -> bool {
+        let Some((map, key, kind, freed)) = self.store.next_freed() else {
+            return false;
+        };
+        let order = self.store.order(&key);
+        let effect = Effect::RowsFreed {
+            map,
+            key,
+            kind,
+            freed: Box::new(freed),
+        };
+        self.log(host, order, effect, (None, By::UNKNOWN), Outcome::Ok);
+        true
+    }
+
     /// Looks for a key among those that are still to be drawn.
     #[inline]
     pub(crate) fn migrate(&mut self, host: &mut Host, map: MapId, order: u64, key: &[u8]) {

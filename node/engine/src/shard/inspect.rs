@@ -4,8 +4,10 @@
 use crate::log::changes::{Change, Filter, KeyFilter, Maps, Position, changes};
 use crate::role::host::Host;
 use crate::role::slots::Slots;
+use crate::store::cuts::RowSpan;
 use crate::store::{Effect, Undo};
 use crate::value::cause::By;
+use crate::value::entry::Entry;
 use crate::value::outcome::Outcome;
 use doyen_placement::{ClusterId, Epoch, Lineage, MemberId, PartitionRef};
 use std::collections::BTreeMap;
@@ -169,6 +171,14 @@ impl<'a> Inspector<'a> {
     }
 }
 
+fn pair(row: &Entry) -> (&[u8], &[u8]) {
+    (row.key(), row.value())
+}
+
+fn ends(span: &RowSpan) -> [(&[u8], &[u8]); 2] {
+    [pair(&span.first), pair(&span.last)]
+}
+
 /// The meaning of an effect, however its entry is stored.
 struct Digested<'a>(&'a Effect);
 
@@ -188,6 +198,12 @@ impl Hash for Digested<'_> {
                 (kind, row.key(), row.value(), row.deadline()).hash(digest);
             }
             Effect::RowDelete { kind, field, .. } => (kind, field).hash(digest),
+            Effect::RowsCut { kind, span, .. } => (kind, ends(span)).hash(digest),
+            Effect::RowsFreed { kind, freed, .. } => {
+                let upto = freed.upto.as_ref();
+                let upto = upto.map(|(last, next)| [pair(last), pair(next)]);
+                (kind, freed.cut.seq, ends(&freed.cut.span), upto).hash(digest);
+            }
             Effect::Delete { cause, .. } => cause.hash(digest),
             Effect::Clear { map } => map.hash(digest),
             Effect::Many(parts) => parts.iter().for_each(|part| Digested(part).hash(digest)),

@@ -1,5 +1,6 @@
 //! How an action changes a key.
 
+use super::cuts::RowSpan;
 use super::effect::{Before, Effect};
 use crate::value::cause::Cause;
 use crate::value::entry::{Entry, Key};
@@ -51,6 +52,8 @@ pub(crate) enum RowChange {
     Put(Entry),
     /// This field is deleted.
     Delete(Bytes),
+    /// The rows of this range are removed.
+    Cut(RowSpan),
 }
 
 impl KeyChange {
@@ -97,7 +100,7 @@ impl KeyChange {
             Self::Rows { rows, .. } => {
                 let put = rows.iter().filter_map(|row| match row {
                     RowChange::Put(row) => Some(row.len()),
-                    RowChange::Delete(_) => None,
+                    RowChange::Delete(_) | RowChange::Cut(_) => None,
                 });
                 put.fold(None, |sum, bytes| {
                     let (all, count) = sum.unwrap_or_default();
@@ -191,6 +194,12 @@ impl KeyChange {
                         key: key.clone(),
                         kind,
                         field: Key::from(&*field),
+                    },
+                    RowChange::Cut(span) => Effect::RowsCut {
+                        map,
+                        key: key.clone(),
+                        kind,
+                        span,
                     },
                 };
                 one_or_many(rows.into_iter().map(effect))?

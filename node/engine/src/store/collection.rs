@@ -3,6 +3,8 @@
 
 use super::budget::Budget;
 use super::change::{FewFields, KeyChange, RowChange};
+use super::cuts;
+use super::ranked::Ranked;
 use super::run_context::{RunContext, kept};
 use super::{FoundKey, RowTable};
 pub(crate) use crate::value::dated::FieldDeadline;
@@ -18,6 +20,7 @@ use smallvec::smallvec;
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// An answer of this many bytes is allowed even if no value may be so large.
 const ANSWER_LEAST: usize = 1 << 20;
@@ -36,7 +39,7 @@ pub(crate) fn encoding(entry: &Entry, found: FoundKey<'_>) -> Encoding {
             (ordered.encoding)(bytes)
         }
         (Layout::Hashed(Collection { encoding, .. }), Some(table)) => {
-            let mut rows = table.rows_from(0).map(|row| (row.key(), row.value()));
+            let mut rows = table.rows().map(|row| (row.key(), row.value()));
             encoding(table.len(), &mut rows)
         }
         (
@@ -168,28 +171,18 @@ impl<'a> CollectionView<'a> {
 
     /// All fields with their values. They end early once the operation has done too much.
     pub(crate) fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        self.pairs_from(0)
-    }
-
-    /// The same, in a table those from an order on.
-    pub(crate) fn pairs_from(self, order: u64) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-        let all = self.fields_from(order);
-        all.map(|(field, value, _)| (field, value))
+        self.fields().map(|(field, value, _)| (field, value))
     }
 
     /// The same with their deadlines.
     pub(crate) fn fields(self) -> impl Iterator<Item = DatedField<'a>> {
-        self.fields_from(0)
-    }
-
-    fn fields_from(self, order: u64) -> impl Iterator<Item = DatedField<'a>> {
         let (packed, table) = match self.holds {
             Holds::Packed(entry) => {
                 let pairs = self.kind.pairs(self.items(entry));
                 (Some(pairs.zip(dated::deadlines(bytes_of(entry)))), None)
             }
             Holds::Table(table, clock) => {
-                let rows = table.rows_from(order);
+                let rows = table.rows();
                 let rows = rows.take_while(move |row| self.budget.element_of(row.len()));
                 (None, Some(rows.filter(move |row| !row.overdue(clock))))
             }
@@ -200,6 +193,26 @@ impl<'a> CollectionView<'a> {
         packed
             .map(|((field, value), at)| (field, value, at))
             .chain(rows)
+    }
+
+    /// The fields with their values, in a table those from an order on, and whether each counts: it
+    /// is neither overdue nor hidden. They end early once the operation has done too much.
+    pub(crate) fn looked_from(
+        self,
+        order: u64,
+    ) -> impl Iterator<Item = ((&'a [u8], &'a [u8]), bool)> {
+        let (packed, table) = match self.holds {
+            Holds::Packed(entry) => (Some(self.kind.pairs(self.items(entry))), None),
+            Holds::Table(table, clock) => {
+                let rows = table.rows_from(order);
+                let rows = rows.take_while(move |row| self.budget.element_of(row.len()));
+                let counts = move |row: &Entry| !row.overdue(clock) && !table.hides(row);
+                let rows = rows.map(move |row| ((row.key(), row.value()), counts(row)));
+                (None, Some(rows))
+            }
+        };
+        let packed = packed.into_iter().flatten().map(|pair| (pair, true));
+        packed.chain(table.into_iter().flatten())
     }
 
     /// The fields of a small one.
@@ -292,6 +305,8 @@ impl<'a> CollectionView<'a> {
                 (_, 0) => return (0, KeyChange::None),
                 (after, removed) => (after, removed),
             },
+            // It is a change of rows alone.
+            Edit::DeleteRanks(_) => return (0, KeyChange::None),
         };
         let deadline = kept(entry, cx);
         let change = if after.is_empty() {
@@ -357,6 +372,15 @@ impl<'a> CollectionView<'a> {
     /// A table without these fields as one value.
     fn packed_without(self, fields: &BTreeSet<&[u8]>, cx: &RunContext) -> KeyChange {
         let left = self.fields().filter(|(field, ..)| !fields.contains(field));
+        self.packed_again(left, cx)
+    }
+
+    /// These fields of a table as one value.
+    fn packed_again<'f>(
+        self,
+        left: impl Iterator<Item = DatedField<'f>>,
+        cx: &RunContext,
+    ) -> KeyChange {
         KeyChange::Packed {
             kind: self.kind,
             packed: packed_of(self.kind, self.packing, left).into(),
@@ -372,10 +396,16 @@ impl<'a> CollectionView<'a> {
         edit: Edit<'_>,
         cx: &RunContext,
     ) -> (usize, KeyChange) {
+        if let (Edit::DeleteRanks(ranks), Some(ranked)) = (&edit, table.ranked()) {
+            return match ranks.is_empty() {
+                true => (0, KeyChange::None),
+                false => self.without_ranks(ranked, ranks.clone(), cx),
+            };
+        }
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
         let (mut changed, mut rows) = (0, Vec::new());
         match edit {
-            Edit::None => {}
+            Edit::None | Edit::DeleteRanks(_) => {}
             Edit::Set(given, timing) => {
                 let mut set = |(field, value): (&[u8], &[u8])| {
                     let old = held(field);
@@ -433,7 +463,52 @@ impl<'a> CollectionView<'a> {
         };
         (changed, change)
     }
+
+    /// Deletes the rows of these ranks.
+    fn without_ranks(
+        self,
+        ranked: &'a Ranked,
+        ranks: Range<usize>,
+        cx: &RunContext,
+    ) -> (usize, KeyChange) {
+        let count = ranks.len();
+        if count == ranked.len() {
+            return (count, KeyChange::Delete);
+        }
+        // Those that stay, if they are so few that they become one value.
+        let (before, behind) = (
+            ranked.rows_from(0, false),
+            ranked.rows_from(ranks.end, false),
+        );
+        let mut bytes = 0;
+        let left = before.take(ranks.start).chain(behind);
+        let left = left.map(|row| {
+            bytes += row.len();
+            (row.key(), row.value(), row.deadline())
+        });
+        let left: Vec<_> = left.take(LEFT_MAX + 1).collect();
+        if left.len() <= LEFT_MAX && bytes <= cx.packed_bytes_max / PACKED_AGAIN {
+            return (count, self.packed_again(left.into_iter(), cx));
+        }
+        let kind = self.kind;
+        if let Some((table, _)) = self.table()
+            && let Some(first) = ranked.rows_from(ranks.start, false).next()
+            && let Some(last) = ranked.rows_from(ranks.end - 1, false).next()
+            && let Some(span) = cuts::removal(table, (first, last), count, cx)
+        {
+            let rows = vec![RowChange::Cut(span)];
+            return (count, KeyChange::Rows { kind, rows });
+        }
+        let gone = ranked.rows_from(ranks.start, false).take(count);
+        let gone = gone.take_while(|row| self.budget.element_of(row.len()));
+        let rows = gone.map(|row| RowChange::Delete(Bytes::copy_from_slice(row.key())));
+        let rows = rows.collect();
+        (count, KeyChange::Rows { kind, rows })
+    }
 }
+
+/// A table with more rows than this stays one.
+const LEFT_MAX: usize = 256;
 
 /// A table becomes one value again if it has no more than this part of what may be one.
 const PACKED_AGAIN: usize = 4;
@@ -479,7 +554,7 @@ fn changed_fields(
             };
             Some(dates.iter().filter_map(dated).collect())
         }
-        Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) => None,
+        Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) | Edit::DeleteRanks(_) => None,
     }
 }
 
@@ -545,13 +620,15 @@ pub(crate) enum Edit<'a> {
     Date(Vec<(&'a [u8], u64)>),
     /// These fields are deleted.
     Delete(Vec<&'a [u8]>),
+    /// The rows of these ranks are deleted.
+    DeleteRanks(Range<usize>),
 }
 
 impl Edit<'_> {
     /// Bytes that it writes.
     fn bytes(&self) -> usize {
         match self {
-            Self::None | Self::Delete(_) | Self::Date(_) => 0,
+            Self::None | Self::Delete(_) | Self::DeleteRanks(_) | Self::Date(_) => 0,
             Self::Set(given, _) => given.bytes(),
             Self::SetOne(field, value) => field.len() + value.len(),
         }

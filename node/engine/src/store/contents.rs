@@ -1,6 +1,7 @@
 //! The contents of one partition: a map of each number, and what all of them have together.
 
 use super::absences::Absences;
+use super::cuts::FreedRows;
 use super::effect::{Effect, Undo};
 use super::map::{Replaced, StoredMap};
 use super::maps::AllMaps;
@@ -10,6 +11,7 @@ use super::surveyor::Surveyor;
 use super::victims::Hand;
 use crate::mutant::{self, broken};
 use crate::value::entry::{ENTRY_WORK, Entry, Key};
+use crate::value::kind::Kind;
 use doyen_placement::{MapId, OrderKey};
 use std::collections::BTreeMap;
 use std::ops::{Bound, Deref};
@@ -27,6 +29,8 @@ pub(crate) struct SurveyPosition {
 pub(super) struct Tombstones {
     pub(super) keys: BTreeMap<(MapId, Key), u64>,
     pub(super) rows: BTreeMap<(MapId, Key), BTreeMap<Key, u64>>,
+    /// What of each cut was freed, from the first row that was.
+    pub(super) freed: BTreeMap<(MapId, Key), Vec<FreedRows>>,
     pub(super) clears: BTreeMap<MapId, u64>,
     /// The former contents of maps that were cleared in the meantime, and of tables that were
     /// replaced. Nearly all of it is older, but each entry must be checked.
@@ -35,16 +39,22 @@ pub(super) struct Tombstones {
 
 impl Tombstones {
     /// Whether a row of a snapshot was deleted since, by itself or with its table or map.
-    pub(super) fn is_dead(&self, map: MapId, key: &[u8], row: &Entry) -> bool {
+    pub(super) fn is_dead(&self, map: MapId, key: &[u8], (kind, row): (Kind, &Entry)) -> bool {
         let newer = |seq: &u64| *seq > row.version();
         if self.clears.get(&map).is_some_and(newer) {
             return true;
         }
-        if self.keys.is_empty() && self.rows.is_empty() {
+        if self.keys.is_empty() && self.rows.is_empty() && self.freed.is_empty() {
             return false;
         }
         let at = (map, Key::from(key));
         let rows = self.rows.get(&at);
+        let mut freed = self.freed.get(&at).into_iter().flatten();
+        if let Some(order) = kind.row_order()
+            && freed.any(|freed| freed.holds(row, order))
+        {
+            return true;
+        }
         self.keys.get(&at).is_some_and(newer)
             || rows.is_some_and(|rows| rows.get(row.key()).is_some_and(newer))
     }
@@ -194,6 +204,10 @@ impl Store {
             Effect::RowDelete {
                 map, key, field, ..
             } => self.delete_row(seq, (*map, order, key), field),
+            Effect::RowsCut { map, key, span, .. } => self.cut_rows(seq, (*map, order, key), span),
+            Effect::RowsFreed {
+                map, key, freed, ..
+            } => self.free_rows((*map, order, key), freed),
             Effect::Deadline { map, key, deadline } => self
                 .date(*map, order, key, *deadline, seq)
                 .map_or(Undo::Nothing, |(deadline, version)| {
@@ -226,7 +240,10 @@ impl Store {
                 self.remove(*map, order, entry.key());
             }
             (
-                Effect::Put { map, .. } | Effect::Delete { map, .. } | Effect::Field { map, .. },
+                Effect::Put { map, .. }
+                | Effect::Delete { map, .. }
+                | Effect::Field { map, .. }
+                | Effect::RowsCut { map, .. },
                 Undo::Was(entry),
             ) => {
                 self.insert(*map, order, entry);
@@ -240,6 +257,10 @@ impl Store {
             ) => {
                 let field = effect.field().unwrap_or_default();
                 self.undo_row((*map, order, key), field, row, version);
+            }
+            (Effect::RowsFreed { map, key, .. }, Undo::Freed(was)) => {
+                let (entry, rows) = *was;
+                self.undo_freed((*map, order, key), entry, rows);
             }
             (Effect::Deadline { map, key, .. }, Undo::Dated(deadline, version)) => {
                 self.date(*map, order, key, deadline, version);
@@ -324,6 +345,15 @@ impl Store {
             } => {
                 self.delete_row_fuzzy(seq, (*map, order, key), (*kind, field));
             }
+            Effect::RowsCut {
+                map,
+                key,
+                kind,
+                span,
+            } => self.cut_rows_fuzzy(seq, (*map, order, key), (*kind, span)),
+            Effect::RowsFreed {
+                map, key, freed, ..
+            } => self.free_rows_fuzzy((*map, order, key), freed),
             // While a snapshot is under way, its primary logs changes of deadlines as puts, because
             // the entry may still be on its way here.
             Effect::Deadline { map, key, deadline } => {

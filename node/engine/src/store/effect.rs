@@ -1,5 +1,6 @@
 //! Effects of log entries, and what they replaced.
 
+use super::cuts::{FreedRows, RowSpan};
 use super::fields::Dropped;
 use super::map::StoredMap;
 use crate::mutant::{self, broken};
@@ -45,6 +46,20 @@ pub(crate) enum Effect {
         kind: Kind,
         field: Key,
     },
+    /// The rows of a table in a range are hidden, but for those of later writes (`cuts.rs`).
+    RowsCut {
+        map: MapId,
+        key: Key,
+        kind: Kind,
+        span: RowSpan,
+    },
+    /// Some rows that are hidden are freed. No command sees a difference.
+    RowsFreed {
+        map: MapId,
+        key: Key,
+        kind: Kind,
+        freed: Box<FreedRows>,
+    },
     /// The map is empty.
     Clear { map: MapId },
     /// All of these, in order. None of them is such a list or a `Clear`.
@@ -82,6 +97,8 @@ impl Effect {
             Self::Delete { key, .. } | Self::Deadline { key, .. } => key.len(),
             Self::Row { key, row, .. } | Self::Field { key, row, .. } => key.len() + row.len(),
             Self::RowDelete { key, field, .. } => key.len() + field.len(),
+            Self::RowsCut { key, span, .. } => key.len() + span.bytes(),
+            Self::RowsFreed { key, freed, .. } => key.len() + freed.bytes(),
             Self::Clear { .. } => 0,
             Self::Many(parts) => parts.iter().map(|part| part.bytes() + PART_OVERHEAD).sum(),
         }
@@ -122,6 +139,8 @@ impl Effect {
             | Self::Delete { .. }
             | Self::Deadline { .. }
             | Self::Field { .. }
+            | Self::RowsCut { .. }
+            | Self::RowsFreed { .. }
             | Self::Clear { .. }
             | Self::Many(_) => None,
         }
@@ -135,7 +154,9 @@ impl Effect {
             | Self::Deadline { map, key, .. }
             | Self::Row { map, key, .. }
             | Self::Field { map, key, .. }
-            | Self::RowDelete { map, key, .. } => Some((*map, key)),
+            | Self::RowDelete { map, key, .. }
+            | Self::RowsCut { map, key, .. }
+            | Self::RowsFreed { map, key, .. } => Some((*map, key)),
             Self::Clear { .. } | Self::Many(_) => None,
         }
     }
@@ -147,6 +168,7 @@ impl Effect {
             Self::Clear { .. } => !broken(&mutant::READS_CLEARS),
             // Who reads a table waits for its latest change.
             Self::Row { .. } | Self::RowDelete { .. } => false,
+            Self::RowsCut { .. } | Self::RowsFreed { .. } => false,
             Self::Put { .. } | Self::Deadline { .. } | Self::Field { .. } => false,
             Self::Many(parts) => parts.iter().any(Self::deletes),
         }
@@ -162,6 +184,8 @@ impl Effect {
             Self::Delete { .. }
             | Self::Deadline { .. }
             | Self::RowDelete { .. }
+            | Self::RowsCut { .. }
+            | Self::RowsFreed { .. }
             | Self::Clear { .. } => {}
         }
     }
@@ -183,6 +207,8 @@ pub(crate) enum Undo {
     Table(Box<Dropped>),
     /// The field had this row, and the table this version.
     Row(Option<Entry>, u64),
+    /// The table had this entry, and these rows, which were hidden.
+    Freed(Box<(Entry, Vec<Entry>)>),
     /// The map had these entries.
     Map(Box<StoredMap>),
     /// Each effect of a list replaced this.
@@ -258,6 +284,7 @@ impl Undo {
             Self::Map(map) => garbage.push(*map),
             Self::Table(dropped) => garbage.push(dropped.into_table()),
             Self::Was(entry) | Self::Row(Some(entry), _) => entry.recycle(),
+            Self::Freed(was) => was.1.into_iter().for_each(Entry::recycle),
             Self::Many(parts) => parts.into_iter().for_each(|part| part.recycle(garbage)),
             Self::Nothing | Self::Absent | Self::Dated(..) | Self::Row(None, _) => {}
         }

@@ -116,15 +116,26 @@ impl Dropped {
 impl StoredMap {
     /// The row of a field.
     pub(crate) fn row(&self, field: &[u8]) -> Option<&Entry> {
-        self.index.get(self.index.order(field), field)
+        let row = self.index.get(self.index.order(field), field);
+        row.filter(|row| !self.hides(row))
     }
 
-    /// The rows from an order on.
+    /// The rows that are not hidden, in any order.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Entry> {
+        let (ranked, hashed) = match self.ranked().filter(|_| self.has_cuts()) {
+            Some(ranked) => (Some(ranked.rows_from(0, false)), None),
+            None => (None, Some(self.index.iter_from(0))),
+        };
+        let ranked = ranked.into_iter().flatten();
+        ranked.chain(hashed.into_iter().flatten())
+    }
+
+    /// The rows from an order on, and those that are hidden.
     pub(crate) fn rows_from(&self, order: u64) -> impl Iterator<Item = &Entry> {
         self.index.iter_from(order)
     }
 
-    /// The rows that follow the row of a field, or all of them.
+    /// The rows that follow the row of a field, or all of them, and those that are hidden.
     pub(crate) fn rows_after(&self, field: Option<&[u8]>) -> impl Iterator<Item = &Entry> {
         self.index.iter_after(field)
     }
@@ -164,8 +175,9 @@ impl StoredMap {
     /// Bytes of its fields and values.
     pub(crate) fn content_bytes(&self) -> usize {
         let expiring = self.expiring.len() * EXPIRY_OVERHEAD;
-        self.bytes
-            .saturating_sub(self.len() * (ENTRY_OVERHEAD + self.orders_cost()) + expiring)
+        let overhead = self.index.len() * (ENTRY_OVERHEAD + self.orders_cost());
+        let (_, hidden) = self.hidden();
+        self.bytes.saturating_sub(overhead + expiring + hidden)
     }
 
     /// Its rows in the order of its type, if that has one.
@@ -205,7 +217,17 @@ impl StoredMap {
         if had.is_none() && new.is_none() {
             return None;
         }
-        self.exchange_tables(had, new)
+        let old = self.exchange_tables(had, new);
+        if let Some((new, table)) = new.and_then(|new| Some((new, self.tables.get_mut(new.key())?)))
+        {
+            table.align_cuts(new);
+            if table.has_cuts() {
+                self.cut.insert(new.key().into());
+            } else {
+                self.cut.remove(new.key());
+            }
+        }
+        old
     }
 
     fn exchange_tables(&mut self, had: Option<&Entry>, new: Option<&Entry>) -> Option<Box<Self>> {
@@ -226,8 +248,9 @@ impl StoredMap {
         let (key, table) = self.tables.remove_entry(key)?;
         self.bytes -= table.table_cost();
         if let Some(due) = table.first_due() {
-            self.due.remove(&(due, key));
+            self.due.remove(&(due, key.clone()));
         }
+        self.cut.remove(&key);
         Some(table)
     }
 
@@ -236,6 +259,7 @@ impl StoredMap {
         self.bytes += table.table_cost();
         self.due
             .extend(table.first_due().map(|due| (due, key.clone())));
+        self.cut.extend(table.has_cuts().then(|| key.clone()));
         self.tables.insert(key, table);
     }
 
@@ -466,6 +490,8 @@ impl Store {
 
     /// Takes the entry of a table from a snapshot.
     pub(super) fn adopt_table(&mut self, map: MapId, order: u64, entry: Entry) -> bool {
+        let key = Key::from(entry.key());
+        let entry = self.with_known_cuts((map, order, &key), entry);
         let local = self.entry(map, order, entry.key());
         let local = local.map(|e| (e.is_table(), e.born(), e.version()));
         match local {
@@ -501,8 +527,8 @@ impl Store {
     /// Takes a row from a snapshot, unless its field has a newer one. Returns whether it did.
     pub(crate) fn adopt_row(&mut self, map: MapId, key: &[u8], row: Entry) -> bool {
         let order = self.order(key);
-        let born = match self.entry(map, order, key) {
-            Some(entry) if entry.is_table() => entry.born(),
+        let (born, kind) = match self.entry(map, order, key) {
+            Some(entry) if entry.is_table() => (entry.born(), entry.kind()),
             // The log brings it.
             Some(_) | None => return false,
         };
@@ -511,7 +537,7 @@ impl Store {
             || self
                 .tombstones
                 .as_ref()
-                .is_some_and(|t| t.is_dead(map, key, &row))
+                .is_some_and(|t| t.is_dead(map, key, (kind, &row)))
         {
             return false;
         }
@@ -573,7 +599,7 @@ impl Store {
         result
     }
 
-    fn insert_row(&mut self, place: KeyPlace<'_>, row: Entry) -> Option<Entry> {
+    pub(super) fn insert_row(&mut self, place: KeyPlace<'_>, row: Entry) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(row.key());
         let covered = self.sums.covers(Spot::of(place).row(of_row, row.key()));
@@ -594,7 +620,7 @@ impl Store {
         old
     }
 
-    fn remove_row(&mut self, place: KeyPlace<'_>, field: &[u8]) -> Option<Entry> {
+    pub(super) fn remove_row(&mut self, place: KeyPlace<'_>, field: &[u8]) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(field);
         let old = self.in_table(map, key, |table| {
@@ -662,8 +688,9 @@ impl AllMaps {
         map.map_or(FoundKey::default(), |map| map.found(order, key))
     }
 
-    /// The row of a field.
+    /// The row of a field, hidden or not.
     fn row(&self, map: MapId, order: u64, key: &[u8], field: &[u8]) -> Option<&Entry> {
-        self.found(map, order, key).table?.row(field)
+        let rows = &self.found(map, order, key).table?.index;
+        rows.get(rows.order(field), field)
     }
 }

@@ -21,7 +21,7 @@ pub(super) const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
 pub(super) const SORTED_OVERHEAD: usize = 16;
 /// What a row costs in the order of its table.
-const RANKED_OVERHEAD: usize = 12;
+pub(super) const RANKED_OVERHEAD: usize = 12;
 /// What a table costs besides its rows.
 pub(super) const TABLE_OVERHEAD: usize = 448;
 
@@ -40,6 +40,8 @@ pub(crate) struct StoredMap {
     pub(super) tables: BTreeMap<Key, Self>,
     /// The tables with rows that expire, by the deadline of the first.
     pub(super) due: BTreeSet<(u64, Key)>,
+    /// The tables with rows to free.
+    pub(super) cut: BTreeSet<Key>,
     /// The cost of the entries and rows, including those that are still to be migrated.
     pub(super) bytes: usize,
     pub(super) rest: Option<Box<MigrationRest>>,
@@ -90,6 +92,7 @@ impl StoredMap {
             fields_due: BTreeSet::new(),
             tables: BTreeMap::new(),
             due: BTreeSet::new(),
+            cut: BTreeSet::new(),
             bytes: 0,
             rest: None,
             hand: 0,
@@ -110,9 +113,9 @@ impl StoredMap {
         self.bytes
     }
 
-    /// How many keys it has.
-    pub(crate) const fn len(&self) -> usize {
-        self.index.len()
+    /// How many keys it has, or how many rows that are not hidden.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len() - self.hidden().0
     }
 
     /// The same, including about how many are still to be migrated.

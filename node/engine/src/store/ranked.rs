@@ -5,10 +5,14 @@
 //!   leaf:  row, row, ...            handles of entries that the index of the table has, too
 //! ```
 //! Each row has a weight: how many elements it holds. So the row of the n-th element, and the
-//! number of elements before a bound, are found in O(log n).
+//! number of elements before a bound, are found in O(log n). A range of rows is cut out, and put
+//! back, in O(log n), too.
 //!
-//! It is derived from the rows: no log, snapshot or checksum knows it.
+//! Rows that were removed together are apart until they are freed (`cuts.rs`).
+//!
+//! It is derived from the rows and the table's cuts: no log, snapshot or checksum knows it.
 
+use super::cuts::{RowCut, RowSpan};
 use crate::value::entry::Entry;
 use crate::value::types::RowOrder;
 use std::cmp::Ordering;
@@ -24,13 +28,66 @@ const JOINED_MAX: usize = NODE_MAX / 2;
 pub(crate) struct Ranked {
     order: &'static RowOrder,
     root: Child,
+    /// Those of cuts, the earliest first. If several cuts hide a row, it is with the first of them.
+    hidden: Vec<HiddenRows>,
+}
+
+#[derive(Debug)]
+struct HiddenRows {
+    cut: RowCut,
+    root: Child,
 }
 
 #[derive(Debug)]
 struct Child {
-    /// What its rows weigh together.
-    weight: usize,
+    mass: Mass,
     node: Node,
+}
+
+/// What rows have together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mass {
+    /// What they weigh.
+    weight: usize,
+    rows: usize,
+    /// Bytes of their fields and values.
+    bytes: usize,
+    /// No row has a later version.
+    newest: u64,
+}
+
+impl Mass {
+    fn of(row: &Entry, order: &RowOrder) -> Self {
+        Self {
+            weight: (order.weight)(row),
+            rows: 1,
+            bytes: row.len(),
+            newest: row.version(),
+        }
+    }
+
+    const fn and(self, more: Self) -> Self {
+        Self {
+            weight: self.weight + more.weight,
+            rows: self.rows + more.rows,
+            bytes: self.bytes + more.bytes,
+            newest: if self.newest > more.newest {
+                self.newest
+            } else {
+                more.newest
+            },
+        }
+    }
+
+    /// Without a part of it.
+    const fn without(self, part: Self) -> Self {
+        Self {
+            weight: self.weight - part.weight,
+            rows: self.rows - part.rows,
+            bytes: self.bytes - part.bytes,
+            newest: self.newest,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -59,16 +116,168 @@ fn child_of(children: &[Child], row: &Entry, order: &RowOrder) -> usize {
 
 impl Child {
     const EMPTY: Self = Self {
-        weight: 0,
+        mass: Mass {
+            weight: 0,
+            rows: 0,
+            bytes: 0,
+            newest: 0,
+        },
         node: Node::Leaf(Vec::new()),
     };
 
     fn of(node: Node, order: &RowOrder) -> Self {
-        let weight = match &node {
-            Node::Leaf(rows) => rows.iter().map(order.weight).sum(),
-            Node::Inner(children) => children.iter().map(|child| child.weight).sum(),
+        let mass = match &node {
+            Node::Leaf(rows) => {
+                let each = rows.iter().map(|row| Mass::of(row, order));
+                each.fold(Mass::default(), Mass::and)
+            }
+            Node::Inner(children) => mass_of(children),
         };
-        Self { weight, node }
+        Self { mass, node }
+    }
+
+    /// How many levels of nodes lie below it.
+    fn height(&self) -> usize {
+        match &self.node {
+            Node::Leaf(_) => 0,
+            Node::Inner(children) => 1 + children.first().map_or(0, Self::height),
+        }
+    }
+
+    /// Without nodes above that have one child alone.
+    fn trimmed(mut self) -> Self {
+        while let Node::Inner(children) = &mut self.node
+            && children.len() <= 1
+        {
+            self = children.pop().unwrap_or(Self::EMPTY);
+        }
+        self
+    }
+
+    fn trim(&mut self) {
+        if let Node::Inner(children) = &self.node
+            && children.len() <= 1
+        {
+            *self = std::mem::replace(self, Self::EMPTY).trimmed();
+        }
+    }
+
+    /// A root takes a row, in place of one that is equal by the order.
+    fn put(&mut self, row: Entry, order: &RowOrder) {
+        if let Some(right) = self.insert(row, order) {
+            let left = std::mem::replace(self, Self::EMPTY);
+            *self = Self::of(Node::Inner(vec![left, right]), order);
+        }
+    }
+
+    /// A root loses the rows of a range. Returns them.
+    fn cut(&mut self, span: &RowSpan, order: &RowOrder) -> Self {
+        let mut cut = self.split_where(&mut |row| span.begins_behind(row, order), order);
+        let behind = cut.split_where(&mut |row| span.ends_behind(row, order), order);
+        let before = std::mem::replace(self, Self::EMPTY);
+        *self = before.joined(behind, order);
+        cut.trimmed()
+    }
+
+    /// Keeps the rows for which this holds. It holds for none behind one for which it does not.
+    /// Returns those, in a child of the same height.
+    fn split_where(&mut self, holds: &mut impl FnMut(&Entry) -> bool, order: &RowOrder) -> Self {
+        let right = match &mut self.node {
+            Node::Leaf(rows) => {
+                let end = rows.partition_point(&mut *holds);
+                Node::Leaf(rows.split_off(end))
+            }
+            Node::Inner(children) => {
+                let end = children.partition_point(|child| child.first().is_none_or(&mut *holds));
+                let mut right = children.split_off(end);
+                if let Some(last) = children.last_mut() {
+                    let part = last.split_where(holds, order);
+                    if part.node.len() > 0 {
+                        right.insert(0, part);
+                    }
+                    if last.node.len() == 0 {
+                        children.pop();
+                    }
+                }
+                Node::Inner(right)
+            }
+        };
+        let right = Self::of(right, order);
+        self.mass = match &self.node {
+            Node::Inner(children) => mass_of(children),
+            Node::Leaf(_) => self.mass.without(right.mass),
+        };
+        right
+    }
+
+    /// The rows of both, of which those of the first come first.
+    fn joined(self, behind: Self, order: &RowOrder) -> Self {
+        let (mut one, mut other) = (self.trimmed(), behind.trimmed());
+        if one.node.len() == 0 {
+            return other;
+        }
+        if other.node.len() == 0 {
+            return one;
+        }
+        let (left, right) = (one.height(), other.height());
+        let (first, second) = if left < right {
+            let more = other.put_beside(one, right - left, true, order);
+            (other, more)
+        } else if left > right {
+            let more = one.put_beside(other, left - right, false, order);
+            (one, more)
+        } else {
+            (one, Some(other))
+        };
+        match second {
+            Some(second) => Self::of(Node::Inner(vec![first, second]), order),
+            None => first,
+        }
+    }
+
+    /// Takes a child that is this many levels lower, as its first or its last one. Returns what did
+    /// not fit, and follows.
+    fn put_beside(
+        &mut self,
+        child: Self,
+        levels: usize,
+        first: bool,
+        order: &RowOrder,
+    ) -> Option<Self> {
+        let Node::Inner(children) = &mut self.node else {
+            return Some(child);
+        };
+        self.mass = self.mass.and(child.mass);
+        if levels <= 1 {
+            let at = if first { 0 } else { children.len() };
+            children.insert(at, child);
+        } else {
+            let at = if first { 0 } else { children.len() - 1 };
+            if let Some(right) = children[at].put_beside(child, levels - 1, first, order) {
+                children.insert(at + 1, right);
+            }
+        }
+        let right = Self::of(Node::Inner(split(children, !first)?), order);
+        self.mass = mass_of(children);
+        Some(right)
+    }
+
+    /// Adds the rows that have this version or a later one.
+    fn since(&self, version: u64, found: &mut Vec<Entry>) {
+        if self.mass.newest < version {
+            return;
+        }
+        match &self.node {
+            Node::Leaf(rows) => {
+                let new = rows.iter().filter(|row| row.version() >= version);
+                found.extend(new.cloned());
+            }
+            Node::Inner(children) => {
+                children
+                    .iter()
+                    .for_each(|child| child.since(version, found));
+            }
+        }
     }
 
     /// Its first row.
@@ -82,27 +291,28 @@ impl Child {
     /// Takes a row, in place of one that is equal by the order. Returns what did not fit, and
     /// follows.
     fn insert(&mut self, row: Entry, order: &RowOrder) -> Option<Self> {
-        let came = (order.weight)(&row);
+        let came = Mass::of(&row, order);
         let right = match &mut self.node {
             Node::Leaf(rows) => {
                 let place = rows.binary_search_by(|held| (order.compare)(held, &row));
                 let at_end = place == Err(rows.len());
                 match place {
                     Ok(at) => {
-                        self.weight -= (order.weight)(&rows[at]);
+                        self.mass = self.mass.without(Mass::of(&rows[at], order));
                         rows[at] = row;
                     }
                     Err(at) => rows.insert(at, row),
                 }
-                self.weight += came;
+                self.mass = self.mass.and(came);
                 split(rows, at_end).map(Node::Leaf)
             }
             Node::Inner(children) => {
                 let at = child_of(children, &row, order);
-                let before = children[at].weight;
+                let before = children[at].mass;
                 let right = children[at].insert(row, order);
-                let after = children[at].weight + right.as_ref().map_or(0, |right| right.weight);
-                self.weight = self.weight - before + after;
+                let more = right.as_ref().map(|right| right.mass);
+                let after = children[at].mass.and(more.unwrap_or_default());
+                self.mass = self.mass.and(after).without(before);
                 if let Some(right) = right {
                     children.insert(at + 1, right);
                 }
@@ -110,29 +320,28 @@ impl Child {
             }
         };
         let right = Self::of(right?, order);
-        self.weight -= right.weight;
+        self.mass = self.mass.without(right.mass);
         Some(right)
     }
 
     /// Loses a row. Returns whether it had it.
     fn remove(&mut self, row: &Entry, order: &RowOrder) -> bool {
-        let before = self.weight;
         match &mut self.node {
             Node::Leaf(rows) => {
                 let place = rows.binary_search_by(|held| (order.compare)(held, row));
                 let Ok(at) = place else { return false };
-                self.weight -= (order.weight)(&rows.remove(at));
+                self.mass = self.mass.without(Mass::of(&rows.remove(at), order));
             }
             Node::Inner(children) => {
                 let at = child_of(children, row, order);
                 let Some(child) = children.get_mut(at) else {
                     return false;
                 };
-                let was = child.weight;
+                let was = child.mass;
                 if !child.remove(row, order) {
                     return false;
                 }
-                self.weight = before - was + child.weight;
+                self.mass = self.mass.and(child.mass).without(was);
                 join(children, at);
             }
         }
@@ -152,7 +361,7 @@ impl Child {
                 let Some(last) = end.checked_sub(1) else {
                     return 0;
                 };
-                let whole: usize = children[..last].iter().map(|child| child.weight).sum();
+                let whole: usize = children[..last].iter().map(|child| child.mass.weight).sum();
                 whole + children[last].weight_while(holds, order)
             }
         }
@@ -182,6 +391,11 @@ impl Child {
     }
 }
 
+fn mass_of(children: &[Child]) -> Mass {
+    let each = children.iter().map(|child| child.mass);
+    each.fold(Mass::default(), Mass::and)
+}
+
 /// What does not fit into a node, and follows it. What comes in order leaves full nodes behind.
 fn split<T>(items: &mut Vec<T>, at_end: bool) -> Option<Vec<T>> {
     let kept = if at_end { NODE_MAX } else { NODE_MAX / 2 };
@@ -206,7 +420,7 @@ fn join(children: &mut Vec<Child>, at: usize) {
         (Node::Inner(all), Node::Inner(more)) => all.append(more),
         _ => return,
     }
-    first.weight += second.weight;
+    first.mass = first.mass.and(second.mass);
     children.remove(left + 1);
 }
 
@@ -215,35 +429,48 @@ impl Ranked {
         Self {
             order,
             root: Child::EMPTY,
+            hidden: Vec::new(),
         }
     }
 
     /// How many elements the rows have together.
     pub(crate) const fn len(&self) -> usize {
-        self.root.weight
+        self.root.mass.weight
+    }
+
+    /// Their order.
+    pub(crate) const fn order(&self) -> &'static RowOrder {
+        self.order
     }
 
     /// A row comes, in place of the one that its field had.
     pub(crate) fn put(&mut self, old: Option<&Entry>, row: Entry) {
+        let stays = |old: &Entry| {
+            self.hidden.is_empty() && (self.order.compare)(old, &row) == Ordering::Equal
+        };
         if let Some(old) = old
-            && (self.order.compare)(old, &row) != Ordering::Equal
+            && !stays(old)
         {
             self.remove(old);
         }
-        if let Some(right) = self.root.insert(row, self.order) {
-            let left = std::mem::replace(&mut self.root, Child::EMPTY);
-            self.root = Child::of(Node::Inner(vec![left, right]), self.order);
-        }
+        let order = self.order;
+        self.root_of(&row).put(row, order);
     }
 
     /// A row goes.
     pub(crate) fn remove(&mut self, row: &Entry) {
-        self.root.remove(row, self.order);
-        while let Node::Inner(children) = &mut self.root.node
-            && children.len() <= 1
-        {
-            self.root = children.pop().unwrap_or(Child::EMPTY);
-        }
+        let order = self.order;
+        let root = self.root_of(row);
+        root.remove(row, order);
+        root.trim();
+    }
+
+    /// Where a row is, or would be.
+    fn root_of(&mut self, row: &Entry) -> &mut Child {
+        let order = self.order;
+        let mut hidden = self.hidden.iter_mut();
+        let hides = hidden.find(|hidden| hidden.cut.hides(row, order));
+        hides.map_or(&mut self.root, |hidden| &mut hidden.root)
     }
 
     /// How many elements the rows have for which this holds. It holds for none behind one for which
@@ -264,8 +491,150 @@ impl Ranked {
 
     /// Gives up about this many rows. False: none is left.
     pub(crate) fn shed(&mut self, count: usize) -> bool {
-        self.root.shed(count);
-        self.root.node.len() > 0
+        let mut shed = self.root.shed(count);
+        while shed < count
+            && let Some(last) = self.hidden.last_mut()
+        {
+            shed += last.root.shed(count - shed);
+            if last.root.node.len() == 0 {
+                self.hidden.pop();
+            }
+        }
+        self.root.node.len() > 0 || !self.hidden.is_empty()
+    }
+}
+
+/// With rows that are hidden.
+impl Ranked {
+    /// The cuts, the earliest first.
+    pub(super) fn cuts(&self) -> impl Iterator<Item = &RowCut> {
+        self.hidden.iter().map(|hidden| &hidden.cut)
+    }
+
+    /// Whether a row is hidden.
+    #[inline]
+    pub(super) fn hides(&self, row: &Entry) -> bool {
+        let mut cuts = self.cuts();
+        cuts.any(|cut| cut.hides(row, self.order))
+    }
+
+    /// How many rows are hidden, and their bytes.
+    pub(super) fn hidden(&self) -> (usize, usize) {
+        let each = self.hidden.iter().map(|hidden| hidden.root.mass);
+        each.fold((0, 0), |(rows, bytes), mass| {
+            (rows + mass.rows, bytes + mass.bytes)
+        })
+    }
+
+    /// The first cut, and its rows.
+    pub(super) fn first_hidden(&self) -> Option<(&RowCut, RankedRows<'_>)> {
+        let HiddenRows { cut, root } = self.hidden.first()?;
+        Some((cut, RankedRows::of(root, 0, (self.order, false)).0))
+    }
+
+    /// The rows of a cut in a range.
+    pub(super) fn hidden_in(&self, cut: &RowCut, span: &RowSpan) -> Vec<Entry> {
+        let mut hidden = self.hidden.iter();
+        let hidden = hidden.find(|hidden| hidden.cut.is_same(cut));
+        hidden.map_or_else(Vec::new, |hidden| {
+            self.rows_in(&hidden.root, span).collect()
+        })
+    }
+
+    /// The rows in a range that are not hidden, though they are older than a cut of it.
+    pub(super) fn older_in(&self, seq: u64, span: &RowSpan) -> Vec<Entry> {
+        let rows = self.rows_in(&self.root, span);
+        rows.filter(|row| row.version() < seq).collect()
+    }
+
+    fn rows_in<'a>(&self, root: &'a Child, span: &'a RowSpan) -> impl Iterator<Item = Entry> + 'a {
+        let order = self.order;
+        let before = root.weight_while(&mut |row| span.begins_behind(row, order), order);
+        let rows = RankedRows::of(root, before, (order, false)).0;
+        let rows = rows.take_while(move |row| span.ends_behind(row, order));
+        rows.cloned()
+    }
+
+    /// It has these cuts, the earliest first, and no others.
+    pub(super) fn set_cuts(&mut self, cuts: Vec<RowCut>) {
+        let mut former = std::mem::take(&mut self.hidden);
+        // The latest first: what it hid may be what an earlier one hides, too.
+        let stays = |hidden: &HiddenRows| cuts.iter().any(|cut| cut.is_same(&hidden.cut));
+        let (stay, gone): (Vec<_>, Vec<_>) = former.drain(..).partition(stays);
+        self.hidden = stay;
+        for HiddenRows { cut, root } in gone.into_iter().rev() {
+            self.show(&cut, root);
+        }
+        for cut in cuts {
+            let mut known = self.hidden.iter_mut();
+            match known.position(|hidden| hidden.cut.is_same(&cut)) {
+                Some(at) => self.set_span(at, cut.span),
+                None => self.hide(cut),
+            }
+        }
+    }
+
+    /// The rows of a cut that is none any more are seen again.
+    fn show(&mut self, cut: &RowCut, root: Child) {
+        let order = self.order;
+        if root.mass.rows == 0 {
+            return;
+        }
+        if !self.hidden.is_empty() {
+            let rows = RankedRows::of(&root, 0, (order, false)).0;
+            rows.for_each(|row| self.put(None, row.clone()));
+            return;
+        }
+        // What came into the range since then.
+        let later = self.root.cut(&cut.span, order);
+        let Some(first) = root.first().cloned() else {
+            return;
+        };
+        let mut is_before = |row: &Entry| (order.compare)(row, &first) == Ordering::Less;
+        let behind = self.root.split_where(&mut is_before, order);
+        let before = std::mem::replace(&mut self.root, Child::EMPTY);
+        self.root = before.joined(root, order).joined(behind, order);
+        let later = RankedRows::of(&later, 0, (order, false)).0;
+        later.for_each(|row| self.root.put(row.clone(), order));
+    }
+
+    /// The rows that a cut hides go out of sight.
+    fn hide(&mut self, cut: RowCut) {
+        let order = self.order;
+        let root = self.root.cut(&cut.span, order);
+        let (mut since, seq) = (Vec::new(), cut.seq);
+        root.since(seq, &mut since);
+        let mut hidden = HiddenRows { cut, root };
+        for row in &since {
+            hidden.root.remove(row, order);
+            hidden.root.trim();
+        }
+        let at = self.hidden.partition_point(|hidden| hidden.cut.seq <= seq);
+        // At a learner, a later cut may have come first.
+        let mut others = Vec::new();
+        for later in &mut self.hidden[at..] {
+            others.push(later.root.cut(&hidden.cut.span, order));
+        }
+        self.hidden.insert(at, hidden);
+        let others = others.iter();
+        let others = others.flat_map(|root| RankedRows::of(root, 0, (order, false)).0);
+        for row in since.iter().chain(others) {
+            self.put(None, row.clone());
+        }
+    }
+
+    /// A cut has this range now. It has no rows in the others as a rule.
+    fn set_span(&mut self, at: usize, span: RowSpan) {
+        let order = self.order;
+        let hidden = &mut self.hidden[at];
+        if hidden.cut.span == span {
+            return;
+        }
+        let within = hidden.root.cut(&span, order);
+        let others = std::mem::replace(&mut hidden.root, within);
+        hidden.cut.span = span;
+        let others = RankedRows::of(&others, 0, (order, false)).0;
+        others.for_each(|row| self.put(None, row.clone()));
     }
 }
 
@@ -302,7 +671,9 @@ impl<'a> RankedRows<'a> {
                     return (rows, n);
                 }
                 Node::Inner(children) => {
-                    let at = children.iter().position(|child| !is_before(child.weight));
+                    let at = children
+                        .iter()
+                        .position(|child| !is_before(child.mass.weight));
                     let Some(at) = at else { return (rows, n) };
                     rows.above.push(if reverse {
                         children[..at].iter()
@@ -345,93 +716,4 @@ impl<'a> Iterator for RankedRows<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Rows by their values, and by their fields if these are equal. A row weighs what its value
-    /// says, and 1 at least.
-    static BY_VALUE: RowOrder = RowOrder {
-        compare: |one, other| (one.value(), one.key()).cmp(&(other.value(), other.key())),
-        weight: |row| usize::from(row.value()[0] % 3) + 1,
-    };
-
-    fn row(field: u16, value: u8) -> Entry {
-        Entry::of_row(&field.to_be_bytes(), &[value], 0)
-    }
-
-    fn check(ranked: &Ranked, rows: &[Entry]) {
-        let weight = |row: &Entry| (BY_VALUE.weight)(row);
-        let total = rows.iter().map(weight).sum::<usize>();
-        assert_eq!(ranked.len(), total);
-        let all: Vec<_> = ranked.rows_from(0, false).cloned().collect();
-        assert_eq!(all, rows);
-        assert_eq!(ranked.rows_from(total, false).count(), 0);
-        assert_eq!(ranked.rows_from(total, true).count(), 0);
-        let mut before = 0;
-        for (at, held) in rows.iter().enumerate() {
-            let rank = ranked.len_while(|row| (BY_VALUE.compare)(row, held).is_lt());
-            assert_eq!(rank, before);
-            for offset in 0..weight(held) {
-                let (mut at_it, within) = ranked.rows_at(before + offset, false);
-                assert_eq!((at_it.next(), within), (Some(held), offset));
-                if at % 7 == 0 {
-                    let ahead = ranked.rows_from(before + offset, false);
-                    assert!(ahead.take(70).eq(rows[at..].iter().take(70)));
-                    let back = ranked.rows_from(before + offset, true);
-                    assert!(back.take(70).eq(rows[..=at].iter().rev().take(70)));
-                }
-            }
-            before += weight(held);
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(24))]
-
-        #[test]
-        fn rows_are_ordered_and_counted_as_in_a_sorted_list(
-            changes in prop::collection::vec((0_u16..400, any::<u8>(), 0_u8..4), 0..900)
-        ) {
-            let mut ranked = Ranked::new(&BY_VALUE);
-            let mut model = std::collections::BTreeMap::new();
-            for (field, value, change) in changes {
-                if change == 0 {
-                    if let Some(old) = model.remove(&field) {
-                        ranked.remove(&old);
-                    }
-                } else {
-                    let new = row(field, value);
-                    let old = model.insert(field, new.clone());
-                    ranked.put(old.as_ref(), new);
-                }
-            }
-            let mut rows: Vec<Entry> = model.into_values().collect();
-            rows.sort_by(BY_VALUE.compare);
-            check(&ranked, &rows);
-            while let Some(gone) = rows.pop() {
-                ranked.remove(&gone);
-                if rows.len().is_multiple_of(61) {
-                    check(&ranked, &rows);
-                }
-            }
-            prop_assert_eq!(ranked.len(), 0);
-        }
-    }
-
-    #[test]
-    fn rows_that_come_in_order_leave_a_flat_tree_that_is_shed_in_slices() {
-        let mut ranked = Ranked::new(&BY_VALUE);
-        let rows: Vec<Entry> = (0..20_000).map(|field| row(field, 0)).collect();
-        for row in &rows {
-            ranked.put(None, row.clone());
-        }
-        assert_eq!(ranked.len(), rows.len());
-        assert_eq!(ranked.rows_from(12_345, false).next(), Some(&rows[12_345]));
-        let mut slices = 1;
-        while ranked.shed(100) {
-            slices += 1;
-        }
-        assert_eq!(slices, 200);
-    }
-}
+mod tests;

@@ -13,10 +13,11 @@
 
 use super::budget::Budget;
 use super::change::{FewFields, KeyChange, RowChange};
+use super::cuts::{self, RowSpan};
 use super::run_context::{RunContext, kept};
 use super::{FoundKey, RowTable};
 use crate::value::entry::Entry;
-use crate::value::items::Items;
+use crate::value::items::{Items, put};
 use crate::value::kind::Kind;
 use crate::value::outcome::Failure;
 use crate::value::types::list::{ElementRun, RUN_ITEMS_MAX, position};
@@ -33,6 +34,13 @@ const MOVED_LEAST: usize = 8;
 /// A run that has no more than this together with the next one joins it. A list that has no more
 /// becomes one run again.
 const JOINED_MAX: usize = RUN_ITEMS_MAX / 2;
+/// A list with more elements than this stays a table.
+const LEFT_MAX: usize = 256;
+/// Rows that go one by one before the others that follow go as one range.
+#[cfg(not(test))]
+const PASSED_MAX: usize = 64;
+#[cfg(test)]
+const PASSED_MAX: usize = 3;
 
 /// A list as a procedure reads it.
 #[derive(Clone, Copy)]
@@ -147,7 +155,7 @@ impl<'a> ListView<'a> {
         }
         match self.table {
             None => Ok(self.edited_run(cuts, cx)),
-            Some(table) => TableEdit::new(self, table).edited(cuts, cx),
+            Some(table) => TableEdit::new(self, table, cx).edited(cuts),
         }
     }
 
@@ -362,21 +370,29 @@ impl ListWindow {
 struct TableEdit<'a> {
     view: ListView<'a>,
     table: &'a RowTable,
+    cx: &'a RunContext<'a>,
+    /// Rows that go as a whole.
+    spans: Vec<RowSpan>,
     /// The rows that change. `None`: it is deleted.
     changed: BTreeMap<u64, Option<Vec<u8>>>,
 }
 
 impl<'a> TableEdit<'a> {
-    const fn new(view: ListView<'a>, table: &'a RowTable) -> Self {
+    const fn new(view: ListView<'a>, table: &'a RowTable, cx: &'a RunContext<'a>) -> Self {
         Self {
             view,
             table,
+            cx,
+            spans: Vec::new(),
             changed: BTreeMap::new(),
         }
     }
 
-    fn edited(mut self, cuts: &[ListCut<'_>], cx: &RunContext) -> Result<KeyChange, Failure> {
-        let length = self.view.len();
+    fn edited(mut self, cuts: &[ListCut<'_>]) -> Result<KeyChange, Failure> {
+        let (length, cx) = (self.view.len(), self.cx);
+        if let Some(left) = self.little_left(cuts, length) {
+            return Ok(left);
+        }
         let mut cuts = CutsLeft::of(cuts);
         while let Some(next) = cuts.next() {
             self.window(next, length, &mut cuts)?;
@@ -394,14 +410,15 @@ impl<'a> TableEdit<'a> {
         if rows == 0 {
             return Ok(KeyChange::Delete);
         }
-        if bytes <= JOINED_MAX.min(cx.packed_bytes_max) {
+        if self.spans.is_empty() && bytes <= JOINED_MAX.min(cx.packed_bytes_max) {
             return Ok(packed(&self.together().run(), kept(self.view.entry, cx)));
         }
         let change = |(at, run): (u64, Option<Vec<u8>>)| match run {
             Some(run) => RowChange::Put(row(at, &run)),
             None => RowChange::Delete(Bytes::copy_from_slice(&at.to_be_bytes())),
         };
-        let rows: Vec<_> = self.changed.into_iter().map(change).collect();
+        let spans = self.spans.into_iter().map(RowChange::Cut);
+        let rows: Vec<_> = spans.chain(self.changed.into_iter().map(change)).collect();
         Ok(if rows.is_empty() {
             KeyChange::None
         } else {
@@ -410,6 +427,32 @@ impl<'a> TableEdit<'a> {
                 rows,
             }
         })
+    }
+
+    /// What is left of a long list, if that is very little: all else is dropped with the table.
+    fn little_left(&self, cuts: &[ListCut<'_>], length: usize) -> Option<KeyChange> {
+        let comes: usize = cuts.iter().map(|cut| cut.count).sum();
+        let gone: usize = cuts.iter().map(|cut| cut.gone.len()).sum();
+        let left = length.saturating_sub(gone);
+        if cuts.len() > 2 || comes > 0 || left > LEFT_MAX || gone < length - length / 2 {
+            return None;
+        }
+        let ends = cuts.iter().map(|cut| cut.gone.end);
+        let begins = cuts.iter().map(|cut| cut.gone.start).chain([length]);
+        let kept = std::iter::once(0).chain(ends).zip(begins);
+        let (mut items, mut count) = (Vec::new(), 0);
+        for (from, to) in kept {
+            for element in self.view.from(from).take(to.saturating_sub(from)) {
+                put(&mut items, element);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Some(KeyChange::Delete);
+        }
+        let fits = items.len() <= JOINED_MAX.min(self.cx.packed_bytes_max);
+        let deadline = self::kept(self.view.entry, self.cx);
+        fits.then(|| packed(&ElementRun::of(count, &items), deadline))
     }
 
     /// All elements after the change.
@@ -441,7 +484,7 @@ impl<'a> TableEdit<'a> {
         let mut n = first - within.min(first);
         let begins = next == 0;
         let mut window = ListWindow::default();
-        let (mut ends, mut following) = (false, None);
+        let (mut ends, mut following, mut passed) = (false, None, 0);
         while let Some((at, run)) = rows.next() {
             window.rows.push(at);
             let end = n + run.len().max(1);
@@ -452,6 +495,14 @@ impl<'a> TableEdit<'a> {
             if !goes_on && cuts.next().is_none_or(|next| next > n || ends) {
                 following = rows.next();
                 break;
+            }
+            passed = if goes_on { passed + 1 } else { 0 };
+            if passed == PASSED_MAX
+                && let Some(cut) = cuts.left.first()
+                && let Some((span, to)) = self.passed(n, cut.gone.end.min(length - 1))
+            {
+                self.spans.push(span);
+                (rows, n) = (self.view.runs_at(to, false).0, to);
             }
         }
         if window.rows.is_empty() || ends && cuts.next().is_some() {
@@ -485,6 +536,17 @@ impl<'a> TableEdit<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The rows from that of an element up to that of another one, which is not one of them, as one
+    /// range; and the first element of that row. `None`: they are few.
+    fn passed(&self, from: usize, to: usize) -> Option<(RowSpan, usize)> {
+        let ranked = self.table.ranked()?;
+        let to = to.checked_sub(ranked.rows_at(to, false).1)?;
+        let last = to.checked_sub(1).filter(|last| *last >= from)?;
+        let [first, last] = [from, last].map(|n| ranked.rows_from(n, false).next());
+        let span = cuts::removal(self.table, (first?, last?), to - from, self.cx)?;
+        Some((span, to))
     }
 
     /// The positions of `count` runs that come in the place of rows, before the row that follows.

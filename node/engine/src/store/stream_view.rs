@@ -5,6 +5,7 @@
 
 use super::budget::Budget;
 use super::change::{KeyChange, RowChange};
+use super::cuts::{self, RowSpan};
 use super::ranked::Ranked;
 use super::run_context::{RunContext, kept};
 use super::{FoundKey, RowTable};
@@ -214,65 +215,112 @@ impl<'a> StreamView<'a> {
 
 /// How a stream changes: rows that come, and rows that go. The last word on a row counts.
 #[derive(Debug, Default)]
-pub(crate) struct StreamEdit(BTreeMap<Vec<u8>, Option<Vec<u8>>>);
+pub(crate) struct StreamEdit {
+    rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Ranges that go as a whole.
+    cut: Vec<RowSpan>,
+}
 
 impl StreamEdit {
     pub(crate) fn put_meta(&mut self, meta: StreamMeta) {
-        self.0.insert(META.to_vec(), Some(meta.value()));
+        self.rows.insert(META.to_vec(), Some(meta.value()));
     }
 
     /// An entry comes with these fields.
     pub(crate) fn put_entry(&mut self, id: StreamId, fields: &[u8]) {
-        self.0.insert(entry_key(id).to_vec(), Some(fields.to_vec()));
+        self.rows
+            .insert(entry_key(id).to_vec(), Some(fields.to_vec()));
     }
 
     /// An entry goes, which is there.
     pub(crate) fn delete_entry(&mut self, id: StreamId) {
-        self.0.insert(entry_key(id).to_vec(), None);
+        self.rows.insert(entry_key(id).to_vec(), None);
+    }
+
+    /// The first entries go, as many as these.
+    pub(crate) fn delete_first(&mut self, stream: StreamView<'_>, count: usize, cx: &RunContext) {
+        let count = count.min(stream.len());
+        let mut ends = [0, count.saturating_sub(1)]
+            .into_iter()
+            .filter_map(|n| stream.entries_from(n).next().map(|(_, row)| row));
+        let ends = ends.next().zip(ends.next());
+        if !self.cuts(stream, ends, count, cx) {
+            for (id, _) in stream.entries(ALL_IDS, false).take(count) {
+                self.delete_entry(id);
+            }
+        }
+    }
+
+    /// The rows whose keys begin so go.
+    fn delete_rows_of(&mut self, stream: StreamView<'_>, prefix: Vec<u8>, cx: &RunContext) {
+        let first = stream.rows_below(&prefix);
+        let behind = |ranked: &Ranked| {
+            ranked.len_while(|row| row.key() <= &prefix[..] || row.key().starts_with(&prefix))
+        };
+        let count = stream.ranked().map_or(0, behind).saturating_sub(first);
+        let row = |n| stream.ranked()?.rows_from(n, false).next();
+        let ends = row(first).zip(row(first + count.saturating_sub(1)));
+        if !self.cuts(stream, ends, count, cx) {
+            let rows = stream.rows_of(prefix).map(|(_, row)| row.key().to_vec());
+            self.rows.extend(rows.map(|key| (key, None)));
+        }
+    }
+
+    /// These rows go as one range, if they are enough for that.
+    fn cuts(
+        &mut self,
+        stream: StreamView<'_>,
+        ends: Option<(&Entry, &Entry)>,
+        count: usize,
+        cx: &RunContext,
+    ) -> bool {
+        let ends = stream.table.zip(ends);
+        let span = ends.and_then(|(table, ends)| cuts::removal(table, ends, count, cx));
+        let is_cut = span.is_some();
+        self.cut.extend(span);
+        is_cut
     }
 
     /// Whether an entry goes.
     pub(crate) fn deletes(&self, id: StreamId) -> bool {
-        self.0.get(&entry_key(id)[..]) == Some(&None)
+        self.rows.get(&entry_key(id)[..]) == Some(&None)
     }
 
     pub(crate) fn put_group(&mut self, name: &[u8], group: StreamGroup) {
-        self.0.insert(group_key(name), Some(group.value()));
+        self.rows.insert(group_key(name), Some(group.value()));
     }
 
     /// A group goes with all that it has.
-    pub(crate) fn delete_group(&mut self, stream: StreamView<'_>, name: &[u8]) {
-        let consumers = stream.rows_of(consumer_key(name, &[]));
-        let pending = stream.rows_of(pending_keys(name));
-        let rows = consumers.chain(pending).map(|(_, row)| row.key().to_vec());
-        self.0.extend(rows.map(|key| (key, None)));
-        self.0.insert(group_key(name), None);
+    pub(crate) fn delete_group(&mut self, stream: StreamView<'_>, name: &[u8], cx: &RunContext) {
+        self.delete_rows_of(stream, consumer_key(name, &[]), cx);
+        self.delete_rows_of(stream, pending_keys(name), cx);
+        self.rows.insert(group_key(name), None);
     }
 
     pub(crate) fn put_consumer(&mut self, group: &[u8], name: &[u8], consumer: StreamConsumer) {
         let key = consumer_key(group, name);
-        self.0.insert(key, Some(consumer.value()));
+        self.rows.insert(key, Some(consumer.value()));
     }
 
     /// A consumer goes, which is there.
     pub(crate) fn delete_consumer(&mut self, group: &[u8], name: &[u8]) {
-        self.0.insert(consumer_key(group, name), None);
+        self.rows.insert(consumer_key(group, name), None);
     }
 
     pub(crate) fn put_pending(&mut self, group: &[u8], id: StreamId, pending: &PendingEntry) {
         let key = pending_key(group, id);
-        self.0.insert(key, Some(pending.value()));
+        self.rows.insert(key, Some(pending.value()));
     }
 
     /// A pending entry goes, which is there.
     pub(crate) fn delete_pending(&mut self, group: &[u8], id: StreamId) {
-        self.0.insert(pending_key(group, id), None);
+        self.rows.insert(pending_key(group, id), None);
     }
 
     /// The rows that come, in one run of bytes.
     pub(crate) fn packed(self) -> Bytes {
         let mut all = Vec::new();
-        for (key, value) in self.0 {
+        for (key, value) in self.rows {
             if let Some(value) = value {
                 put(&mut all, &key);
                 put(&mut all, &value);
@@ -284,28 +332,30 @@ impl StreamEdit {
     /// What such a run of bytes has.
     pub(crate) fn of_packed(rows: &[u8], budget: &Budget) -> Self {
         let rows = Pairs::of(rows, true).take_while(|_| budget.sort());
-        Self(
-            rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec())))
-                .collect(),
-        )
+        let rows = rows.map(|(key, value)| (key.to_vec(), Some(value.to_vec())));
+        Self {
+            rows: rows.collect(),
+            cut: Vec::new(),
+        }
     }
 
     /// How the key changes. A stream that is made by it has what `put_meta` says.
     pub(crate) fn into_change(self, stream: StreamView<'_>, cx: &RunContext) -> KeyChange {
-        if self.0.is_empty() {
+        if self.rows.is_empty() && self.cut.is_empty() {
             return KeyChange::None;
         }
         if stream.table.is_some() {
-            let rows = self.0.into_iter().map(|(key, value)| match value {
+            let rows = self.rows.into_iter().map(|(key, value)| match value {
                 Some(value) => RowChange::Put(Entry::of_row(&key, &value, 0)),
                 None => RowChange::Delete(Bytes::from(key)),
             });
+            let rows = self.cut.into_iter().map(RowChange::Cut).chain(rows);
             return KeyChange::Rows {
                 kind: Kind::Stream,
                 rows: rows.collect(),
             };
         }
-        let rows = self.0.into_iter();
+        let rows = self.rows.into_iter();
         let rows = rows.filter_map(|(key, value)| Some(Entry::of_row(&key, &value?, 0)));
         KeyChange::Table {
             kind: Kind::Stream,

@@ -13,9 +13,10 @@
 //! another member leads it.
 
 use super::contents::Store;
-
+use super::cuts::RowCut;
 use super::index::Index;
 use super::map::{ENTRY_OVERHEAD, StoredMap};
+use super::ranked::Ranked;
 use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
 use bytes::Bytes;
@@ -69,6 +70,8 @@ struct RowCursor {
     version: u64,
     /// Which one of the table's cursors it is.
     n: u64,
+    /// The rows that were hidden then.
+    cuts: Vec<RowCut>,
     /// The last row that was read.
     after: Option<(u64, Key)>,
 }
@@ -92,6 +95,11 @@ fn former_cost(field: &[u8], row: Option<&Entry>) -> usize {
 impl RowCursors {
     /// A row changes that was this.
     fn keep(&mut self, at: (u64, &[u8]), row: Option<&Entry>, bytes_max: usize) {
+        if let Some(row) = row
+            && self.all.iter().all(|cursor| cursor.hides(row))
+        {
+            return;
+        }
         let begun = self.begun;
         let kept = self.former.entry((at.0, at.1.into())).or_default();
         if kept.last().is_some_and(|(n, _)| *n >= begun) {
@@ -205,6 +213,8 @@ impl StoredMap {
     }
 
     fn begin_cursor(&mut self, number: u64, clock: u64, (kind, version): (Kind, u64)) -> bool {
+        let cuts = self.ranked().into_iter().flat_map(Ranked::cuts);
+        let cuts = cuts.cloned().collect();
         let cursors = self.cursors.get_or_insert_default();
         if cursors.all.len() >= CURSORS_MAX {
             return false;
@@ -217,6 +227,7 @@ impl StoredMap {
             kind,
             version,
             n: cursors.begun,
+            cuts,
             after: None,
         });
         true
@@ -239,6 +250,12 @@ impl StoredMap {
 }
 
 impl RowCursor {
+    /// Whether a row was hidden when it began.
+    fn hides(&self, row: &Entry) -> bool {
+        let order = self.kind.row_order();
+        order.is_some_and(|order| self.cuts.iter().any(|cut| cut.hides(row, order)))
+    }
+
     fn next_page(&mut self, index: &Index, former: &OldRows, rows: usize) -> Page {
         self.pages += 1;
         let form = self.kind.pairs(&[]);
@@ -268,7 +285,7 @@ impl RowCursor {
             let kept = was.next_if(|(place, _)| *place == at);
             let kept = kept.and_then(|(_, kept)| at_begin(kept, self.n));
             let row = kept.unwrap_or(current);
-            if let Some(row) = row.filter(|row| !row.overdue(self.clock)) {
+            if let Some(row) = row.filter(|row| !row.overdue(self.clock) && !self.hides(row)) {
                 form.put(&mut fields, row.key(), row.value());
             }
             last = Some(at);

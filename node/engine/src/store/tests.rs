@@ -1,10 +1,10 @@
 use super::budget::Budget;
-use super::map::{SORTED_OVERHEAD, TABLE_OVERHEAD, cost};
+use super::map::{RANKED_OVERHEAD, SORTED_OVERHEAD, TABLE_OVERHEAD, cost};
 use super::*;
 use crate::command::operation::{FindQuery, RangeQuery};
 use crate::command::scan;
 use crate::value::cause::Cause;
-use crate::value::dated::{self, FieldDeadline};
+use crate::value::dated;
 use crate::value::deadline;
 use crate::value::entry::Entry;
 use crate::value::kind::Kind;
@@ -15,288 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 mod cursors;
+mod model;
 
-fn key(n: u8) -> Key {
-    Key::from([b'k', n].as_slice())
-}
-
-/// No deadline, or one of a few.
-fn deadlines() -> impl Strategy<Value = u64> {
-    (0u64..4).prop_map(|n| {
-        if n == 0 {
-            0
-        } else {
-            deadline::new(n, 50_000 + n)
-        }
-    })
-}
-
-fn effects() -> impl Strategy<Value = Effect> {
-    prop_oneof![
-        12 => on_one_key(),
-        1 => (0u32..3).prop_map(|map| Effect::Clear { map: MapId(map) }),
-        3 => prop::collection::vec(on_one_key(), 0..5).prop_map(|parts| {
-            let places = |effect: &Effect| {
-                let place = effect.place().map(|(map, key)| (map, Key::from(key)));
-                (place, effect.field().map(Key::from))
-            };
-            let parts: BTreeMap<_, _> = parts.into_iter().map(|e| (places(&e), e)).collect();
-            Effect::Many(parts.into_values().collect())
-        }),
-    ]
-}
-
-/// A small hash with this row.
-fn with_field(packed: &[u8], row: &Entry) -> Vec<u8> {
-    let hash = Kind::Hash.collection().expect("it has fields");
-    let timing = FieldDeadline::At(row.deadline());
-    let field = (row.key(), row.value());
-    hash.packing.with_one(packed, field, timing).0
-}
-
-fn on_one_key() -> impl Strategy<Value = Effect> {
-    let map = (0u32..3).prop_map(MapId);
-    prop_oneof![
-        6 => (map.clone(), 0u8..12, any::<u8>(), deadlines()).prop_map(
-            |(map, k, v, deadline)| Effect::Put {
-                map,
-                entry: Entry::new(&key(k), &[v], 0, 0),
-                deadline,
-                before: Before::Value,
-            },
-        ),
-        3 => (map.clone(), 0u8..12).prop_map(|(map, k)| Effect::Delete { map, key: key(k), cause: Cause::Command }),
-        2 => (map.clone(), 0u8..12, deadlines()).prop_map(|(map, k, deadline)| Effect::Deadline {
-            map,
-            key: key(k),
-            deadline,
-        }),
-        // Few keys, so that tables get rows. See `made_real`.
-        3 => (map.clone(), 0u8..3, deadlines()).prop_map(|(map, k, deadline)| Effect::Put {
-            map,
-            entry: Entry::of_table(Kind::Hash, &key(k), 0),
-            deadline,
-            before: Before::Value,
-        }),
-        8 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
-            |(map, k, f, v, deadline)| Effect::Row {
-                map,
-                key: key(k),
-                kind: Kind::Hash,
-                row: Entry::of_row(&[f], &[v], deadline),
-            },
-        ),
-        3 => (map.clone(), 0u8..3, 0u8..6, deadlines(), deadlines()).prop_map(
-            |(map, k, f, of_field, deadline)| {
-                let packed = with_field(&[], &Entry::of_row(&[f], &[f], of_field));
-                Effect::Put {
-                    map,
-                    entry: Entry::of_kind(Kind::Hash, &key(k), &packed),
-                    deadline,
-                    before: Before::Value,
-                }
-            },
-        ),
-        6 => (map.clone(), 0u8..3, 0u8..6, any::<u8>(), deadlines()).prop_map(
-            |(map, k, f, v, deadline)| Effect::Field {
-                map,
-                key: key(k),
-                kind: Kind::Hash,
-                row: Entry::of_row(&[f], &[v], deadline),
-            },
-        ),
-        3 => (map, 0u8..3, 0u8..6).prop_map(|(map, k, f)| Effect::RowDelete {
-            map,
-            key: key(k),
-            kind: Kind::Hash,
-            field: Key::from([f].as_slice()),
-        }),
-    ]
-}
-
-/// The effect as a primary would log it: a key becomes a table when it was none, or its table gets
-/// another deadline; and only tables have rows. `whole`: a copy may lack what a key held before.
-fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
-    let mut model = model.clone();
-    let mut real = |effect: &Effect| {
-        let place = effect.place().map(|(map, key)| (map, Key::from(key)));
-        let held = place
-            .clone()
-            .and_then(|(map, key)| model.get(&(map, key, None)));
-        let born = held
-            .filter(|held| held.table)
-            .and_then(|held| held.value.first_chunk().copied())
-            .map(u64::from_le_bytes);
-        let effect = match (effect.clone(), place) {
-            (
-                Effect::Put {
-                    map,
-                    entry,
-                    deadline,
-                    ..
-                },
-                _,
-            ) => Effect::Put {
-                map,
-                entry: if entry.is_table() {
-                    Entry::of_table(entry.kind(), entry.key(), born.unwrap_or(seq))
-                } else {
-                    entry.copy()
-                },
-                deadline,
-                before: Before::Value,
-            },
-            (Effect::Row { .. } | Effect::RowDelete { .. }, Some((map, key))) if born.is_none() => {
-                Effect::Delete {
-                    map,
-                    key,
-                    cause: Cause::Command,
-                }
-            }
-            (
-                Effect::Row {
-                    map,
-                    key,
-                    kind,
-                    row,
-                },
-                _,
-            ) => Effect::Row {
-                map,
-                key,
-                kind,
-                row: row.copy(),
-            },
-            // To a copy that may lack the hash, its whole value is sent.
-            (
-                Effect::Field {
-                    map,
-                    key,
-                    kind,
-                    row,
-                },
-                _,
-            ) => {
-                let held = model.get(&(map, key.clone(), None));
-                match held.filter(|held| held.hash && !held.table) {
-                    None => Effect::Delete {
-                        map,
-                        key,
-                        cause: Cause::Command,
-                    },
-                    Some(held) if whole => {
-                        let packed = with_field(&held.value, &row);
-                        Effect::Put {
-                            map,
-                            entry: Entry::of_kind(kind, &key, &packed),
-                            deadline: held.deadline,
-                            before: Before::Value,
-                        }
-                    }
-                    Some(_) => Effect::Field {
-                        map,
-                        key,
-                        kind,
-                        row,
-                    },
-                }
-            }
-            (effect, _) => effect,
-        };
-        model_apply(&mut model, seq, &effect);
-        effect
-    };
-    match effect {
-        Effect::Many(parts) => Effect::Many(parts.iter().map(real).collect()),
-        one => real(one),
-    }
-}
-
-/// What a key or a field has.
-#[derive(Debug, Clone, PartialEq)]
-struct Held {
-    value: Vec<u8>,
-    deadline: u64,
-    version: u64,
-    table: bool,
-    hash: bool,
-}
-
-impl Held {
-    fn of(entry: &Entry) -> Self {
-        Self {
-            value: entry.value().to_vec(),
-            deadline: entry.deadline(),
-            version: entry.version(),
-            table: entry.is_table(),
-            hash: entry.kind() == Kind::Hash,
-        }
-    }
-}
-
-/// Keys, and fields of tables.
-type Model = BTreeMap<(MapId, Key, Option<Key>), Held>;
-
-fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
-    let drop_rows = |model: &mut Model, map, key: &Key| {
-        model.retain(|(m, k, f), _| (*m, k) != (map, key) || f.is_none());
-    };
-    match effect.clone() {
-        Effect::Put {
-            map,
-            entry,
-            deadline,
-            ..
-        } => {
-            let key: Key = entry.key().into();
-            let held = Held {
-                deadline,
-                version: seq,
-                ..Held::of(&entry)
-            };
-            let old = model.insert((map, key.clone(), None), held.clone());
-            if !old.is_some_and(|old| old.table && held.table && old.value == held.value) {
-                drop_rows(model, map, &key);
-            }
-        }
-        Effect::Delete { map, key, .. } => {
-            drop_rows(model, map, &key);
-            model.remove(&(map, key, None));
-        }
-        Effect::Deadline { map, key, deadline } => {
-            if let Some(held) = model.get_mut(&(map, key, None)) {
-                (held.deadline, held.version) = (deadline, seq);
-            }
-        }
-        Effect::Row { map, key, row, .. } => {
-            if let Some(held) = model.get_mut(&(map, key.clone(), None)).filter(|h| h.table) {
-                held.version = seq;
-                let held = Held {
-                    version: seq,
-                    ..Held::of(&row)
-                };
-                model.insert((map, key, Some(row.key().into())), held);
-            }
-        }
-        Effect::Field { map, key, row, .. } => {
-            let held = model.get_mut(&(map, key, None));
-            if let Some(held) = held.filter(|held| held.hash && !held.table) {
-                held.value = with_field(&held.value, &row);
-                held.version = seq;
-            }
-        }
-        Effect::RowDelete {
-            map, key, field, ..
-        } => {
-            if let Some(held) = model.get_mut(&(map, key.clone(), None)).filter(|h| h.table) {
-                held.version = seq;
-                model.remove(&(map, key, Some(field)));
-            }
-        }
-        Effect::Clear { map } => model.retain(|(m, ..), _| *m != map),
-        Effect::Many(parts) => parts.iter().for_each(|part| model_apply(model, seq, part)),
-    }
-}
+use model::{
+    Held, Model, check_ordered, deadlines, effects, entry_of, key, made_real, model_apply,
+};
 
 fn contents(store: &Store) -> Model {
     store
@@ -314,6 +37,7 @@ fn contents(store: &Store) -> Model {
 
 fn check(store: &Store, model: &Model) {
     assert_eq!(&contents(store), model);
+    check_ordered(store, model);
     let keys = || model.iter().filter(|((_, _, field), _)| field.is_none());
     assert_eq!(store.keys(), keys().count());
     let place = if store.sorted { SORTED_OVERHEAD } else { 0 };
@@ -321,9 +45,13 @@ fn check(store: &Store, model: &Model) {
         store.bytes(),
         model
             .iter()
-            .map(|((_, key, field), held)| {
+            .map(|((map, key, field), held)| {
                 let of_key = place + if held.table { TABLE_OVERHEAD } else { 0 };
-                let (key, more) = field.as_ref().map_or((key, of_key), |field| (field, 0));
+                let is_ordered = entry_of(model, *map, key).is_some();
+                let of_row = if is_ordered { RANKED_OVERHEAD } else { 0 };
+                let (key, more) = field
+                    .as_ref()
+                    .map_or((key, of_key), |field| (field, of_row));
                 let small = held.hash && !held.table;
                 let kind = if small { Kind::Hash } else { Kind::String };
                 let entry = Entry::of_kind(kind, key, &held.value);
@@ -647,7 +375,8 @@ fn check_find(store: &mut Store, model: &Model, map: MapId, prefix: &[u8], count
     }
     found.sort();
     let expected = model.iter().filter(|((m, key, field), held)| {
-        *m == map && key.starts_with(prefix) && field.is_none() && !held.hash
+        let is_string = held.kind == Kind::String;
+        *m == map && key.starts_with(prefix) && field.is_none() && is_string
     });
     let expected = expected.map(|((_, key, _), held)| (key.to_vec(), held.value.clone()));
     assert_eq!(found, expected.collect::<Vec<_>>());

@@ -120,6 +120,11 @@ impl Entry {
         Self::of_stamp(key, &born.to_le_bytes(), 0, bits_of(kind) | TABLE)
     }
 
+    /// The same with its value: its birth, and the cuts of its rows.
+    pub(crate) fn of_table_value(kind: Kind, key: &[u8], value: &[u8]) -> Self {
+        Self::of_stamp(key, value, 0, bits_of(kind) | TABLE)
+    }
+
     /// The same of a table that another key's value is being given to, part by part. Until it is
     /// finished, commands do not see it.
     pub(crate) fn of_unfinished(kind: Kind, key: &[u8], born: u64) -> Self {

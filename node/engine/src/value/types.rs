@@ -94,6 +94,8 @@ pub(crate) struct RowOrder {
     pub(crate) compare: fn(&Entry, &Entry) -> Ordering,
     /// How many elements a row has: 1 at least.
     pub(crate) weight: fn(&Entry) -> usize,
+    /// Whether it compares values, too. They are short then.
+    pub(crate) valued: bool,
 }
 
 /// Fields with their values.

@@ -30,6 +30,7 @@ pub(super) static LIST: Type = Type {
                 order.then_with(|| one.cmp(other))
             },
             weight: |row| ElementRun(row.value()).len().max(1),
+            valued: false,
         },
         encoding,
     }),

@@ -28,6 +28,7 @@ pub(crate) static SORTED_SET: Type = Type {
         order: Some(&RowOrder {
             compare: |one, other| place(one).cmp(&place(other)),
             weight: |_| 1,
+            valued: true,
         }),
         shown: |score| Cow::Owned(score_text(score_of(score))),
     }),

@@ -27,6 +27,7 @@ pub(super) static STREAM: Type = Type {
         order: RowOrder {
             compare: |one, other| one.key().cmp(other.key()),
             weight: |_| 1,
+            valued: false,
         },
         encoding: |_| ROWS,
     }),

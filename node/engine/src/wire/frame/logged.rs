@@ -2,6 +2,7 @@
 
 use super::layouts::*;
 use super::*;
+use crate::store::cuts::{FreedRows, RowCut, RowSpan};
 
 /// The tag of an outcome that is a list of them.
 const OUTCOMES: u8 = 6;
@@ -31,9 +32,12 @@ const NOTHING: u8 = 0;
 const OVERDUE: u8 = 1;
 /// Before the tag of an effect on a collection: its kind, if it is not [`UNSAID`].
 const OF_KIND: u8 = 13;
+/// On a range of rows. The kind is always said.
+const ROWS_CUT: u8 = 14;
+const ROWS_FREED: u8 = 15;
 pub(super) const UNSAID: Kind = Kind::ALL[1];
 /// On a field of a collection that is one value: it expires.
-const FIELD_DATED: u8 = 14;
+const FIELD_DATED: u8 = 16;
 
 impl Field for Outcome {
     fn put(&self, out: &mut Out) {
@@ -183,6 +187,26 @@ impl Field for Effect {
                 put_tag(out, (OF_KIND, *kind), ROW_DELETE);
                 put!(out, map, key, field);
             }
+            Self::RowsCut {
+                map,
+                key,
+                kind,
+                span,
+            } => {
+                put!(out, OF_KIND, *kind, ROWS_CUT, map, key, span);
+            }
+            Self::RowsFreed {
+                map,
+                key,
+                kind,
+                freed,
+            } => {
+                put!(out, OF_KIND, *kind, ROWS_FREED, map, key, freed.cut.seq);
+                put!(out, freed.cut.span, freed.upto.is_some());
+                if let Some((last, next)) = &freed.upto {
+                    put!(out, last, next);
+                }
+            }
             Self::Clear { map } => {
                 put!(out, CLEAR, map);
             }
@@ -242,6 +266,9 @@ fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
     let (tag, kind) = match tag {
         OF_KIND => {
             let (kind, tag) = (from.get()?, from.get()?);
+            if matches!(tag, ROWS_CUT | ROWS_FREED) {
+                return on_range(from, kind, tag);
+            }
             if !is_of_collection(tag) {
                 return Err(Malformed("the kind of what is no collection"));
             }
@@ -260,12 +287,13 @@ fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
             before: Before::Value,
         },
         TABLE_MADE => {
-            let (key, born): (Bytes, Bytes) = (from.get()?, from.get()?);
-            let born = born.first_chunk().copied().map(u64::from_le_bytes);
-            let born = born.ok_or(Malformed("a table without a birth"))?;
+            let (key, value): (Bytes, Bytes) = (from.get()?, from.get()?);
+            if value.len() < size_of::<u64>() {
+                return Err(Malformed("a table without a birth"));
+            }
             Effect::Put {
                 map,
-                entry: Entry::of_table(kind, &key, born),
+                entry: Entry::of_table_value(kind, &key, &value),
                 deadline: from.get()?,
                 before: Before::Value,
             }
@@ -319,4 +347,50 @@ fn effect<B: Buf>(from: &mut FrameReader<B>, tag: u8) -> Decoded<Effect> {
         CLEAR => Effect::Clear { map },
         _ => return Err(Malformed("unknown effect")),
     })
+}
+
+/// An effect on a range of rows.
+fn on_range<B: Buf>(from: &mut FrameReader<B>, kind: Kind, tag: u8) -> Decoded<Effect> {
+    if kind.row_order().is_none() {
+        return Err(Malformed("a range of rows that have no order"));
+    }
+    let (map, key) = (from.get()?, from.get()?);
+    if tag == ROWS_CUT {
+        let span = from.get()?;
+        return Ok(Effect::RowsCut {
+            map,
+            key,
+            kind,
+            span,
+        });
+    }
+    let (seq, span) = (from.get()?, from.get()?);
+    let upto = match from.get()? {
+        true => Some((row(from)?, row(from)?)),
+        false => None,
+    };
+    let cut = RowCut { seq, span };
+    Ok(Effect::RowsFreed {
+        map,
+        key,
+        kind,
+        freed: Box::new(FreedRows { cut, upto }),
+    })
+}
+
+fn row<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Entry> {
+    from.pair(|field, value| Entry::of_row(field, value, 0))
+}
+
+impl Field for RowSpan {
+    fn put(&self, out: &mut Out) {
+        put!(out, self.first, self.last);
+    }
+
+    fn read<B: Buf>(from: &mut FrameReader<B>) -> Decoded<Self> {
+        Ok(Self {
+            first: row(from)?,
+            last: row(from)?,
+        })
+    }
 }

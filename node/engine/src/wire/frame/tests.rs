@@ -1,5 +1,6 @@
 use super::*;
 use crate::log::changes::{KeyFilter, Maps};
+use crate::store::cuts::{FreedRows, RowCut, RowSpan};
 use crate::value::extended::Extended;
 use doyen_placement::{MapLimits, MapWish, WantedMap};
 use proptest::prelude::*;
@@ -219,6 +220,35 @@ fn collection(n: usize) -> Kind {
     all.nth(n % Kind::ALL.len()).expect("there are some")
 }
 
+fn row_end() -> impl Strategy<Value = Entry> {
+    (bytes(), bytes()).prop_map(|(field, value)| Entry::of_row(&field, &value, 0))
+}
+
+/// A range of rows is removed, or some or all of it are freed.
+fn of_range(map: MapId, key: Key, [first, last, freed, next]: [Entry; 4]) -> Effect {
+    let seq = key.len() as u64;
+    let (kind, span) = (Kind::SortedSet, RowSpan { first, last });
+    let upto = match seq % 3 {
+        0 => {
+            return Effect::RowsCut {
+                map,
+                key,
+                kind,
+                span,
+            };
+        }
+        1 => None,
+        _ => Some((freed, next)),
+    };
+    let cut = RowCut { seq, span };
+    Effect::RowsFreed {
+        map,
+        key,
+        kind,
+        freed: Box::new(FreedRows { cut, upto }),
+    }
+}
+
 fn logged() -> impl Strategy<Value = Logged> {
     let key = || bytes().prop_map(|b| Key::from(&*b));
     let one = prop_oneof![
@@ -266,6 +296,12 @@ fn logged() -> impl Strategy<Value = Logged> {
             kind: collection(field.len()),
             field
         }),
+        (
+            any::<u32>(),
+            key(),
+            [row_end(), row_end(), row_end(), row_end()]
+        )
+            .prop_map(|(m, key, ends)| of_range(MapId(m), key, ends)),
         (any::<u32>(), key()).prop_map(|(m, key)| Effect::Delete {
             map: MapId(m),
             key,
