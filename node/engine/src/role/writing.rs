@@ -5,6 +5,7 @@ use crate::log::partition_log::Logged;
 use crate::mutant::{self, broken};
 use crate::role::host::Host;
 use crate::role::partition::{Held, Slot};
+use crate::role::replication::Primary;
 use crate::store::{Effect, Key, Undo};
 use crate::value::cause::{By, Cause};
 use crate::value::outcome::Outcome;
@@ -35,7 +36,8 @@ impl Held {
             return;
         };
         let at = self.log.last() + 1;
-        if let Some(effect) = change.into_effect(map, key, (None, None, at, false)) {
+        let teaches = self.lead().is_some_and(Primary::teaches);
+        if let Some(effect) = change.into_effect(map, key, (None, None, at, teaches)) {
             let op_by = (None, By::FIELD_EXPIRED);
             self.log(host, order, effect, op_by, Outcome::Ok);
             host.stats.expired += count;

@@ -24,12 +24,13 @@ pub(crate) enum KeyChange {
     /// The same with a string in an entry that is made already, and not known to any store.
     Entry { entry: Entry, deadline: u64 },
     /// The key has this small collection and deadline. If it had one before, with the same
-    /// deadline, these few fields may be all that has changed.
+    /// deadline, these few fields may be all that was set, or removed.
     Packed {
         kind: Kind,
         packed: Bytes,
         deadline: u64,
         fields: FewFields,
+        removes: bool,
     },
     /// The key has a table of these rows, and this deadline.
     Table {
@@ -65,6 +66,7 @@ impl KeyChange {
                 packed: value,
                 deadline,
                 fields: FewFields::new(),
+                removes: false,
             }
         } else {
             Self::Put { value, deadline }
@@ -118,6 +120,7 @@ impl KeyChange {
                 packed,
                 deadline,
                 fields,
+                ..
             } if !fields.is_empty() && !teaches => Some(Effect::Put {
                 map,
                 entry: Entry::of_kind(*kind, key, packed),
@@ -159,15 +162,31 @@ impl KeyChange {
                 put(Entry::new(key, text, 0, 0), deadline)
             }
             Self::Entry { entry, deadline } => put(entry, deadline),
-            Self::Packed { kind, fields, .. } if !fields.is_empty() && !teaches => {
-                let key = own();
-                let fields = fields.into_iter().map(|row| Effect::Field {
-                    map,
-                    key: key.clone(),
-                    kind,
-                    row,
-                });
-                one_or_many(fields)?
+            Self::Packed {
+                kind,
+                fields,
+                removes,
+                ..
+            } if !fields.is_empty() && !teaches => {
+                let own = own();
+                let effect = |row: Entry| {
+                    let key = own.clone();
+                    match removes {
+                        false => Effect::Field {
+                            map,
+                            key,
+                            kind,
+                            row,
+                        },
+                        true => Effect::RowDelete {
+                            map,
+                            key,
+                            kind,
+                            field: row.key().into(),
+                        },
+                    }
+                };
+                one_or_many(fields.into_iter().map(effect))?
             }
             Self::Packed {
                 kind,

@@ -287,7 +287,8 @@ impl<'a> CollectionView<'a> {
         if !matches!(edit, Edit::None) {
             self.budget.read(packed.len());
         }
-        let fields = changed_fields(packing, entry, &edit);
+        let removes = matches!(edit, Edit::Delete(_));
+        let fields = changed_fields(packing, entry, (&edit, cx.level));
         let (after, changed) = match edit {
             Edit::None => return (0, KeyChange::None),
             Edit::Set(given, timing) => packing.with(packed, given, timing),
@@ -319,6 +320,7 @@ impl<'a> CollectionView<'a> {
                 fields: fields.unwrap_or_default(),
                 packed: after.into(),
                 deadline,
+                removes,
             }
         } else {
             let items = packing.items(&after);
@@ -386,6 +388,7 @@ impl<'a> CollectionView<'a> {
             packed: packed_of(self.kind, self.packing, left).into(),
             deadline: kept(self.entry, cx),
             fields: FewFields::new(),
+            removes: false,
         }
     }
 
@@ -526,11 +529,11 @@ const PACKED_TIMES: usize = 4;
 const PART_OF_WHOLE: usize = 2;
 const FIELDS_MAX: usize = 4;
 
-/// The fields that a change gives values or deadlines, if they are few and small beside the hash.
+/// The fields that a change sets or removes, if they are few and small beside the hash.
 fn changed_fields(
     packing: &dyn Packing,
     entry: Option<&Entry>,
-    edit: &Edit<'_>,
+    (edit, level): (&Edit<'_>, u16),
 ) -> Option<FewFields> {
     let packed = entry?.value();
     let fits = edit.bytes() <= packed.len() / PART_OF_WHOLE;
@@ -554,7 +557,20 @@ fn changed_fields(
             };
             Some(dates.iter().filter_map(dated).collect())
         }
+        Edit::Delete(fields) if level >= DATED_FIELDS => {
+            let held = |field: &&[u8]| packing.get(packed, field).is_some();
+            let held: BTreeSet<&[u8]> = fields.iter().copied().filter(held).collect();
+            Some(few_removed(held.iter().copied()))
+        }
         Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) | Edit::DeleteRanks(_) => None,
+    }
+}
+
+/// Fields that are removed, if they are few.
+pub(super) fn few_removed<'a>(fields: impl Iterator<Item = &'a [u8]> + Clone) -> FewFields {
+    match fields.clone().nth(FIELDS_MAX) {
+        Some(_) => FewFields::new(),
+        None => fields.map(|field| Entry::of_row(field, &[], 0)).collect(),
     }
 }
 

@@ -202,8 +202,11 @@ impl Store {
                 row,
             } => self.put_field(seq, (*map, order, key), (*kind, row)),
             Effect::RowDelete {
-                map, key, field, ..
-            } => self.delete_row(seq, (*map, order, key), field),
+                map,
+                key,
+                kind,
+                field,
+            } => self.delete_row(seq, (*map, order, key), (*kind, field)),
             Effect::RowsCut { map, key, span, .. } => self.cut_rows(seq, (*map, order, key), span),
             Effect::RowsFreed {
                 map, key, freed, ..
@@ -243,6 +246,7 @@ impl Store {
                 Effect::Put { map, .. }
                 | Effect::Delete { map, .. }
                 | Effect::Field { map, .. }
+                | Effect::RowDelete { map, .. }
                 | Effect::RowsCut { map, .. },
                 Undo::Was(entry),
             ) => {

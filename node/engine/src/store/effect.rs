@@ -39,7 +39,8 @@ pub(crate) enum Effect {
         kind: Kind,
         row: Entry,
     },
-    /// A field of a table is deleted.
+    /// A field of a collection is deleted. If that is one value, it is logged as `Field` is, and
+    /// from the level on that has deadlines there.
     RowDelete {
         map: MapId,
         key: Key,

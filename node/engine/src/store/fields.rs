@@ -17,6 +17,7 @@
 //! ```
 
 use super::change::{KeyChange, RowChange};
+use super::collection::few_removed;
 use super::contents::{Cleared, Store};
 use super::effect::Undo;
 use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost};
@@ -24,12 +25,14 @@ use super::maps::AllMaps;
 use super::ranked::Ranked;
 use super::sums::{EntryPosition, Piece, Spot, digest, digest_row};
 use crate::mutant::{self, broken};
-use crate::value::dated::{self, FieldDeadline};
+use crate::value::dated::{self, DatedFields, FieldDeadline};
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use crate::value::kind::Kind;
+use crate::value::types::Packing;
 use bytes::Bytes;
 use doyen_placement::MapId;
+use std::collections::BTreeSet;
 
 /// Fields that are deleted at once because they are overdue. If there are more, the others do not
 /// count until their turn comes.
@@ -398,15 +401,27 @@ impl Store {
         place: KeyPlace<'_>,
         (kind, row): (Kind, &Entry),
     ) -> Undo {
-        let (map, order, key) = place;
+        self.change_value(seq, place, kind, |packing, packed| {
+            let timing = FieldDeadline::At(row.deadline());
+            packing.with_one(packed, (row.key(), row.value()), timing).0
+        })
+    }
+
+    /// A collection that is one value becomes another one. It changes nothing if the key holds none
+    /// of this kind.
+    fn change_value(
+        &mut self,
+        seq: u64,
+        (map, order, key): KeyPlace<'_>,
+        kind: Kind,
+        change: impl FnOnce(&dyn Packing, &[u8]) -> Vec<u8>,
+    ) -> Undo {
         let is_value = |entry: &&Entry| entry.kind() == kind && !entry.is_table();
         let old = self.entry(map, order, key).filter(is_value);
         let Some((old, collection)) = old.zip(kind.collection()) else {
             return Undo::Nothing;
         };
-        let packing = collection.packing;
-        let timing = FieldDeadline::At(row.deadline());
-        let (packed, _) = packing.with_one(old.value(), (row.key(), row.value()), timing);
+        let packed = change(collection.packing, old.value());
         let entry = Entry::of_kind(kind, key, &packed);
         entry.date(old.deadline(), seq);
         let replaced = self.insert(map, order, entry);
@@ -422,10 +437,17 @@ impl Store {
         Undo::Row(self.insert_row(place, row.clone()), former)
     }
 
-    /// A field loses its row.
-    pub(super) fn delete_row(&mut self, seq: u64, place: KeyPlace<'_>, field: &[u8]) -> Undo {
+    /// A field loses its row, or its place in one value.
+    pub(super) fn delete_row(
+        &mut self,
+        seq: u64,
+        place: KeyPlace<'_>,
+        (kind, field): (Kind, &[u8]),
+    ) -> Undo {
         let Some(former) = self.stamp_table(place, seq) else {
-            return Undo::Nothing;
+            return self.change_value(seq, place, kind, |packing, packed| {
+                packing.without(packed, &BTreeSet::from([field])).0
+            });
         };
         Undo::Row(self.remove_row(place, field), former)
     }
@@ -479,7 +501,11 @@ impl Store {
             let rows = t.rows.entry((map, key.into())).or_default();
             rows.insert(field.into(), seq);
         }
-        if self.stamp_table_fuzzy(seq, place, kind)
+        let small = self.entry(map, order, key).filter(|old| !old.is_table());
+        if small.is_some_and(|old| old.version() < seq) {
+            // While a snapshot is under way, its primary logs whole values.
+            self.delete_row(seq, place, (kind, field));
+        } else if self.stamp_table_fuzzy(seq, place, kind)
             && self
                 .row(map, order, key, field)
                 .is_some_and(|old| old.version() <= seq)
@@ -642,10 +668,18 @@ fn purged_value(entry: &Entry, clock: u64) -> Option<(KeyChange, u64)> {
         return None;
     }
     let (left, count) = dated::without_overdue(entry.value(), clock);
+    let fields = DatedFields::of(entry.value());
+    let gone = fields.filter(|(.., at)| deadline::is_over(*at, clock));
     let change = if left.is_empty() {
         KeyChange::Delete
     } else {
-        KeyChange::of_value(entry.kind(), left.into(), entry.deadline())
+        KeyChange::Packed {
+            kind: entry.kind(),
+            packed: left.into(),
+            deadline: entry.deadline(),
+            fields: few_removed(gone.map(|(field, ..)| field)),
+            removes: true,
+        }
     };
     Some((change, count as u64))
 }

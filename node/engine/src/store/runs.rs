@@ -198,6 +198,7 @@ fn packed(run: &[u8], deadline: u64) -> KeyChange {
         packed: Bytes::copy_from_slice(run),
         deadline,
         fields: FewFields::new(),
+        removes: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::store::cuts::{FreedRows, RowCut, RowSpan, cuts_of, with_cuts};
-use crate::value::dated::FieldDeadline;
+use crate::value::dated::{self, FieldDeadline};
 
 pub(super) fn key(n: u8) -> Key {
     Key::from([b'k', n].as_slice())
@@ -200,6 +200,27 @@ pub(super) fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -
                 deadline,
                 before: Before::Value,
             },
+            // So is a whole value without a field.
+            (Effect::RowDelete { field, .. }, Some((map, key)))
+                if held.is_some_and(|held| held.hash && !held.table) =>
+            {
+                let value = held.map_or(&[][..], |held| &held.value);
+                let left = dated::only(value, |(name, ..)| **name != *field).0;
+                match (left.is_empty(), whole) {
+                    (true, _) => Effect::Delete {
+                        map,
+                        key,
+                        cause: Cause::Command,
+                    },
+                    (false, true) => Effect::Put {
+                        map,
+                        entry: Entry::of_kind(Kind::Hash, &key, &left),
+                        deadline: held.map_or(0, |held| held.deadline),
+                        before: Before::Value,
+                    },
+                    (false, false) => effect.clone(),
+                }
+            }
             (
                 Effect::Row { .. } | Effect::RowDelete { .. } | Effect::RowsCut { .. },
                 Some((map, key)),
@@ -350,12 +371,17 @@ pub(super) fn model_apply(model: &mut Model, seq: u64, effect: &Effect) {
         }
         Effect::RowDelete {
             map, key, field, ..
-        } => {
-            if let Some(held) = model.get_mut(&(map, key.clone(), None)).filter(|h| h.table) {
+        } => match model.get_mut(&(map, key.clone(), None)) {
+            Some(held) if held.table => {
                 held.version = seq;
                 model.remove(&(map, key, Some(field)));
             }
-        }
+            Some(held) if held.hash => {
+                held.value = dated::only(&held.value, |(name, ..)| **name != *field).0;
+                held.version = seq;
+            }
+            Some(_) | None => {}
+        },
         Effect::RowsCut { map, key, span, .. } => {
             if let Some(entry) = entry_of(model, map, &key) {
                 let mut cuts = cuts_of(&entry);
