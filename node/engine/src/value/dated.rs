@@ -9,7 +9,7 @@
 //! packed form of a type begins with 80 00, which is no length as `items::put` writes it.
 
 use super::deadline;
-use super::items::{Items, Pairs, put};
+use super::items::{Items, Pairs, is_same, put};
 use std::collections::BTreeMap;
 
 const MARK: [u8; 2] = [0x80, 0x00];
@@ -128,17 +128,64 @@ fn pack(fields: &[DatedField<'_>], bytes: usize) -> Vec<u8> {
         put(&mut out, field);
         put(&mut out, value);
         if first.is_some() {
-            let zeros = deadline.leading_zeros() / u8::BITS;
-            let length = size_of::<u64>() - zeros as usize;
-            put(&mut out, &deadline.to_le_bytes()[..length]);
+            put_deadline(&mut out, *deadline);
         }
     }
     out
 }
 
+fn put_deadline(out: &mut Vec<u8>, deadline: u64) {
+    let zeros = deadline.leading_zeros() / u8::BITS;
+    let length = size_of::<u64>() - zeros as usize;
+    put(out, &deadline.to_le_bytes()[..length]);
+}
+
+/// The same with one field, where some expired before and some do afterwards: what stands before
+/// and behind it is copied in one go. `None`: otherwise.
+fn with_one(
+    packed: &[u8],
+    (field, value): (&[u8], &[u8]),
+    timing: FieldDeadline,
+) -> Option<(Vec<u8>, usize)> {
+    let (_, all) = dated(packed)?;
+    let mut left = DatedFields::of(packed);
+    let (mut found, mut whole, mut first) = (None, 0, None::<u64>);
+    while let Some((name, _, at)) = left.next() {
+        let begin = std::mem::replace(&mut whole, all.len() - left.items.0.len());
+        if found.is_none() && is_same(name, field) {
+            found = Some((begin..whole, at));
+        } else if at != 0 {
+            first = Some(first.map_or(at, |first| first.min(at)));
+        }
+    }
+    let added = usize::from(found.is_none());
+    let (span, held) = found.unwrap_or((whole..whole, 0));
+    let deadline = timing.after(|| held);
+    if deadline != 0 {
+        first = Some(first.map_or(deadline, |first| first.min(deadline)));
+    }
+    let first = first?;
+    let more = HEAD_BYTES + size_of::<DatedField<'_>>();
+    let mut out = Vec::with_capacity(packed.len() + field.len() + value.len() + more);
+    out.extend(MARK);
+    out.extend(first.to_le_bytes());
+    out.extend_from_slice(&all[..span.start]);
+    put(&mut out, field);
+    put(&mut out, value);
+    put_deadline(&mut out, deadline);
+    out.extend_from_slice(&all[span.end..whole]);
+    Some((out, added))
+}
+
 /// The same with these fields, and how many of them are new. If a field is given twice, the later
 /// value counts.
 pub(crate) fn with(packed: &[u8], given: Pairs<'_>, timing: FieldDeadline) -> (Vec<u8>, usize) {
+    if given.has_at_most(1)
+        && let Some(pair) = { given }.next()
+        && let Some(changed) = with_one(packed, pair, timing)
+    {
+        return changed;
+    }
     let mut all: Vec<DatedField<'_>> = DatedFields::of(packed).collect();
     let before = all.len();
     let more = given.bytes() + HEAD_BYTES + size_of::<DatedField<'_>>();
@@ -153,25 +200,24 @@ pub(crate) fn with(packed: &[u8], given: Pairs<'_>, timing: FieldDeadline) -> (V
             all.len() - 1
         }
     };
-    if given.has_at_most(1) {
-        for (field, value) in given {
-            let held = DatedFields::of(packed).position(|(held, ..)| held == field);
-            set(held, (field, value));
-        }
-    } else {
-        let held = DatedFields::of(packed).enumerate();
-        let mut places: BTreeMap<&[u8], usize> =
-            held.map(|(at, (field, ..))| (field, at)).collect();
-        for (field, value) in given {
-            let at = set(places.get(field).copied(), (field, value));
-            places.insert(field, at);
-        }
+    let held = DatedFields::of(packed).enumerate();
+    let mut places: BTreeMap<&[u8], usize> = held.map(|(at, (field, ..))| (field, at)).collect();
+    for (field, value) in given {
+        let at = set(places.get(field).copied(), (field, value));
+        places.insert(field, at);
     }
     (pack(&all, packed.len() + more), all.len() - before)
 }
 
 /// The same with these deadlines of fields that are there.
 pub(crate) fn with_deadlines(packed: &[u8], dates: &BTreeMap<&[u8], u64>) -> Vec<u8> {
+    if dates.len() == 1
+        && let Some((field, at)) = dates.first_key_value()
+        && let Some((_, value, _)) = DatedFields::of(packed).find(|(name, ..)| is_same(name, field))
+        && let Some((after, _)) = with_one(packed, (field, value), FieldDeadline::At(*at))
+    {
+        return after;
+    }
     let fields = DatedFields::of(packed).map(|(field, value, held)| {
         let deadline = dates.get(field).copied().unwrap_or(held);
         (field, value, deadline)

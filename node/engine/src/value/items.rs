@@ -29,7 +29,7 @@ pub(crate) fn put(out: &mut Vec<u8>, item: &[u8]) {
 /// Whether a field has this name. Fields of one collection mostly begin alike and are as long, so
 /// the last byte tells most of them apart without a call.
 #[inline]
-fn is_same(name: &[u8], field: &[u8]) -> bool {
+pub(crate) fn is_same(name: &[u8], field: &[u8]) -> bool {
     name.len() == field.len() && name.last() == field.last() && name == field
 }
 

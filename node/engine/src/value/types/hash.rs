@@ -2,7 +2,7 @@
 
 use super::{Collection, EachField, Layout, Packing, Type, TypeEvents};
 use crate::value::dated::{self, DatedFields, FieldDeadline};
-use crate::value::items::Pairs;
+use crate::value::items::{Pairs, is_same};
 use crate::value::kind::Encoding;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +82,7 @@ impl Packing for ValuedFields {
     fn dated<'a>(&self, packed: &'a [u8], field: &[u8]) -> Option<(&'a [u8], u64)> {
         if dated::is_dated(packed) {
             let mut all = DatedFields::of(packed);
-            all.find_map(|(name, value, at)| (name == field).then_some((value, at)))
+            all.find_map(|(name, value, at)| is_same(name, field).then_some((value, at)))
         } else {
             Some((pairs(packed).get(field)?, 0))
         }
