@@ -11,6 +11,7 @@
 //! missing too early has an explanation.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 /// An operation on one key.
 ///
@@ -63,6 +64,60 @@ pub enum Call {
     },
     /// The partition began empty: every copy was lost.
     Lost,
+    /// Another operation.
+    Other(OtherCall),
+}
+
+/// What an [`OtherCall`] does with its words to a value (`None`: the key is absent): the value
+/// after it, and its answer.
+pub type OtherStep = fn(&[Vec<u8>], Option<&[u8]>) -> (Option<Vec<u8>>, Answer);
+
+/// An operation that [`Call`] does not name, such as a command on a list.
+///
+/// ```
+/// use doyen::testkit::linear::{Answer, Call, HistoryEntry, OtherCall, Verdict, check};
+///
+/// /// Makes a value longer, and answers how long it is.
+/// fn grow(words: &[Vec<u8>], value: Option<&[u8]>) -> (Option<Vec<u8>>, Answer) {
+///     let value = [value.unwrap_or_default(), &words[0]].concat();
+///     let length = value.len() as i64;
+///     (Some(value), Answer::Int(length))
+/// }
+/// let call = Call::Other(OtherCall {
+///     words: vec![b"ab".to_vec()],
+///     run: grow,
+/// });
+/// let entry = |called, length| HistoryEntry {
+///     client: 1,
+///     call: call.clone(),
+///     called,
+///     answered: Some((called + 1, Answer::Int(length))),
+///     waited: called + 1,
+/// };
+/// assert_eq!(check(&[entry(1, 2), entry(3, 4)]), Verdict::Linearizable);
+/// assert_eq!(check(&[entry(1, 2), entry(3, 2)]), Verdict::Violated(1));
+/// ```
+#[derive(Clone)]
+pub struct OtherCall {
+    /// What names it.
+    pub words: Vec<Vec<u8>>,
+    /// What it does.
+    pub run: OtherStep,
+}
+
+impl PartialEq for OtherCall {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl Eq for OtherCall {}
+
+impl fmt::Debug for OtherCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.words.iter().map(|word| String::from_utf8_lossy(word));
+        f.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
 }
 
 /// An answer.
@@ -184,6 +239,11 @@ impl Values {
             Call::Delete => (0, Answer::Int(i64::from(present.is_some()))),
             Call::GetDel => (0, read()),
             Call::Lost => (0, Answer::Ok),
+            Call::Other(other) => {
+                let (value, answer) = (other.run)(&other.words, present.as_deref());
+                let kept = if value.is_some() { kept } else { 0 };
+                (self.id((value, kept)), answer)
+            }
             Call::SetFor { value, tag, .. } => (self.id((Some(value.clone()), *tag)), Answer::Ok),
             Call::Expire { tag, .. } => match present.clone() {
                 Some(value) => (self.id((Some(value), *tag)), Answer::Int(1)),
