@@ -22,6 +22,7 @@ macro_rules! hold {
     };
 }
 
+mod blocked;
 mod case;
 mod client;
 mod control;
@@ -34,6 +35,7 @@ mod links;
 mod locker;
 mod logs;
 mod mix;
+mod models;
 mod network;
 pub(crate) mod oracle;
 mod process;
@@ -114,6 +116,8 @@ pub struct Report {
     /// Locks and semaphores: grants, those of owners that had waited in line, and permits that were
     /// lost because their time was over.
     pub locks: [u64; 3],
+    /// Keys at which clients waited in line for an element, and grants of one.
+    pub waits: [u64; 2],
     /// Changes that subscribers were told.
     pub told: u64,
     /// Values that were replaced, with these changes.
@@ -177,6 +181,7 @@ impl Report {
         (0..2).for_each(|i| self.overtaken[i] += other.overtaken[i]);
         self.handed_over += other.handed_over;
         (0..3).for_each(|i| self.locks[i] += other.locks[i]);
+        (0..2).for_each(|i| self.waits[i] += other.waits[i]);
         self.told += other.told;
         self.old_values += other.old_values;
         self.resumed += other.resumed;
@@ -341,6 +346,7 @@ pub fn summary(total: &Report) -> String {
          threads of a process), {} refused ({} for memory), {} unknown; {} transactions, {} not \
          executed because their key had changed; {} queries for keys, which showed {}\n\
          locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
+         waiting: {} times in line for an element, {} granted\n\
          subscribers: told {} changes, {} values before them, {} times went on after a bookmark, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -373,6 +379,8 @@ pub fn summary(total: &Report) -> String {
         total.locks[0],
         total.locks[1],
         total.locks[2],
+        total.waits[0],
+        total.waits[1],
         total.told,
         total.old_values,
         total.resumed,

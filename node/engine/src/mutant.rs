@@ -71,6 +71,10 @@ doyen_placement::mutants! {
     GRANTS_TWICE = ("grants-twice", "waiting"),
     /// A grant whose caller takes nothing never lapses.
     GRANTS_FOR_EVER = ("grants-for-ever", "waiting"),
+    /// An element that is moved to another list stays where it was, too.
+    MOVES_AND_KEEPS = ("moves-and-keeps", "queues"),
+    /// What had another score before is found where it was.
+    RANKS_AS_BEFORE = ("ranks-as-before", "sorted sets"),
     /// A primary does not tell all changes that were committed together.
     SKIPS_CHANGES = ("skips-changes", "subscribers"),
     /// A primary logs a changed value as that of a new key.

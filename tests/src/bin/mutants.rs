@@ -47,6 +47,9 @@ struct Options {
     /// Only mutants with a check of their own (seconds)
     #[arg(long)]
     checks: bool,
+    /// Simulate also those with a check of their own, and do not run the checks
+    #[arg(long, conflicts_with = "checks")]
+    simulate: bool,
     /// List the mutants, and end
     #[arg(long)]
     list: bool,
@@ -170,7 +173,7 @@ fn main() -> ExitCode {
 
 /// What noticed this mutant; otherwise, what did not.
 fn notice(mutant: &'static Mutant, options: &Options) -> Result<Noticed, String> {
-    if let Some(check) = rules::check(mutant) {
+    if let Some(check) = rules::check(mutant).filter(|_| !options.simulate) {
         choose(None);
         if let Err(what) = verdict(check) {
             return Err(format!("check fails by itself: {what}"));

@@ -1,8 +1,10 @@
 //! Clients. Each does one operation at a time on a few keys, or several at once on one key, through
 //! the process to which it is connected.
 
+use super::blocked::{BlockedPop, WaiterAnswer};
 use super::finder::Finding;
 use super::mix::{Mix, Placed};
+use super::models;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
@@ -38,6 +40,8 @@ pub(crate) struct Client {
     pages: BTreeMap<u64, (u32, Vec<u8>)>,
     /// The query for keys that it makes. Then it does nothing else.
     pub(crate) finding: Option<Finding>,
+    /// The pop with which it waits. Then it does nothing else.
+    pub(crate) blocked: Option<BlockedPop>,
     /// Whether it sends several operations at once, which must happen in their order.
     pub(crate) pipelines: bool,
     /// What it does at the end of the run, last one first: it writes each key, and then reads it
@@ -48,7 +52,18 @@ pub(crate) struct Client {
 impl Client {
     /// Whether it waits for an answer.
     pub(crate) fn waits(&self) -> bool {
+        self.calls() || self.blocked.is_some()
+    }
+
+    /// Whether it waits for the answer to what it asked, and not only in line.
+    pub(crate) fn calls(&self) -> bool {
         !self.current.is_empty() || self.finding.is_some()
+    }
+
+    /// Whether it waits in line with this number.
+    pub(crate) fn waits_in_line(&self, serial: u64) -> bool {
+        let blocked = self.blocked.as_ref();
+        blocked.is_some_and(|blocked| blocked.waits_with(serial))
     }
 }
 
@@ -78,6 +93,8 @@ pub(crate) struct Histories {
     /// Queries that went through all partitions, and the keys that all queries showed.
     pub(crate) finds: u64,
     pub(crate) found: u64,
+    /// Keys at which clients waited, and grants.
+    pub(crate) waits: [u64; 2],
     /// Transactions that were executed, and those that were not because their key had changed.
     pub(crate) transactions: (u64, u64),
     /// What was last read of each pair: its value, and its version.
@@ -207,6 +224,9 @@ const PAIR: &str = "{pair";
 /// has a history of its own.
 const HASH: &str = "hash";
 
+/// How often a client waits with a pop where there is something to pop.
+const WAITS: f64 = 0.25;
+
 /// The prefix of members of sets. Each has a history of its own: that of a key which holds
 /// [`THERE`], or nothing.
 const SET: &str = "set";
@@ -303,6 +323,14 @@ fn in_all(name: &str, outcome: &Outcome) -> Outcome {
     found.map_or(Outcome::Nil, |pair| Outcome::Bulk(pair[1].into()))
 }
 
+/// The answer to a call on a key with a model as to a call on a key.
+fn modelled(call: &Call, outcome: &Outcome) -> Outcome {
+    match call {
+        Call::Other(call) => models::shown(call, outcome),
+        _ => outcome.clone(),
+    }
+}
+
 /// The answer to a call on a field as to the same call on a key.
 fn of_field(call: Option<&Call>, outcome: &Outcome) -> Outcome {
     match (call, outcome) {
@@ -328,8 +356,8 @@ const APPENDS_ONE: &[u8] = b"return redis.call('APPEND', KEYS[1], ARGV[1])";
 const STOPPED: &[u8] = b"redis.call('APPEND', KEYS[1], ARGV[1]) redis.call('DEL', KEYS[2]) \
     return string.rep('x', 1e9)";
 
-/// The twin of a key of a pair: it has the same tag, and follows in the order of bytes.
-fn twin_of(key: &str) -> String {
+/// The twin of a key of a pair, or of a queue: it has the same tag, and follows in the order of bytes.
+pub(crate) fn twin_of(key: &str) -> String {
     format!("{key}~")
 }
 
@@ -385,6 +413,7 @@ fn action(key: &str, call: &Call) -> Action {
     let lasting = |ms: u64| Expiry::In(i64::try_from(ms).unwrap_or(i64::MAX));
     match call {
         Call::Get | Call::Lost | Call::Expired { .. } => Action::Get,
+        Call::Other(call) => models::operation(call).1,
         Call::Set(value) => set(value, Expiry::None, false),
         Call::GetSet(value) => set(value, Expiry::None, true),
         Call::SetFor { value, ms, .. } => set(value, lasting(*ms), false),
@@ -416,6 +445,15 @@ fn action(key: &str, call: &Call) -> Action {
 fn work(map: MapId, key: &str, call: &Call, version: Option<i64>) -> Work {
     let bytes = |key: &str| Bytes::copy_from_slice(key.as_bytes());
     let keyspace = KeyspaceId(0);
+    if let Call::Other(call) = call {
+        let (key, action, _) = models::operation(call);
+        return Work::Key(Operation {
+            keyspace,
+            map,
+            key,
+            action,
+        });
+    }
     if !key.starts_with(PAIR) {
         return Work::Key(Operation {
             keyspace,
@@ -542,6 +580,9 @@ pub(crate) fn keys(mix: &Mix) -> Vec<String> {
     keys.extend(
         (0..mix.sets).flat_map(|i| [".a", ".7"].map(|member| format!("{SET}-{i}{member}"))),
     );
+    // A range may be lost without that of the twin.
+    let torn = mix.placed == Placed::Range && mix.reckless;
+    keys.extend(models::keys(if torn { 0 } else { mix.queues }, mix.ranked));
     keys.extend((0..mix.bulk).map(|i| format!("{BULK}-{i}")));
     keys.extend(mix.stranger.then(|| STRANGER.to_owned()));
     keys
@@ -564,12 +605,18 @@ impl World {
             return;
         }
         self.clients[id].next_at = None;
+        if self.stop_clients && self.clients[id].blocked.is_some() {
+            return self.clients_idle();
+        }
         if self.clients[id].waits() {
             return;
         }
         self.clients[id].pipelines = false;
         if let Some((process, key, last)) = self.clients[id].last_calls.pop() {
             self.clients[id].at = Some(process);
+            if models::is_modelled(&key) {
+                return self.last_commands(id, &key, last);
+            }
             let call = match last {
                 Last::Read => Call::Get,
                 Last::Write if key.starts_with(BULK) => Call::Delete,
@@ -622,6 +669,9 @@ impl World {
             return;
         }
         let key = self.keys[self.rng.random_range(keys)].clone();
+        if models::is_modelled(&key) && self.rng.random_bool(WAITS) {
+            return self.begin_waiting(id, key);
+        }
         self.clients[id].pipelines =
             self.mix.pipelined > 0 && self.rng.random_range(0..100) < self.mix.pipelined;
         let count = if self.clients[id].pipelines {
@@ -635,9 +685,26 @@ impl World {
         }
     }
 
+    /// Reads a key with a model, and its twin, or writes it.
+    fn last_commands(&mut self, id: ClientId, key: &str, last: Last) {
+        let calls = match last {
+            Last::Read => models::reads(key),
+            Last::Write => {
+                self.histories.serial += 1;
+                vec![models::gives(key, self.histories.serial)]
+            }
+        };
+        for call in calls {
+            self.call(id, key.to_owned(), call);
+        }
+    }
+
     fn draw_call(&mut self, key: &str) -> Call {
         self.histories.serial += 1;
         let serial = self.histories.serial;
+        if models::is_modelled(key) {
+            return self.draw_command(key, serial);
+        }
         let padding = self.rng.random_range(0..=self.mix.padding);
         let value = format!("{serial}:{}", "x".repeat(padding)).into_bytes();
         let draw = self.rng.random_range(0..100);
@@ -729,7 +796,7 @@ impl World {
             })
     }
 
-    fn call(&mut self, id: ClientId, key: String, call: Call) {
+    pub(crate) fn call(&mut self, id: ClientId, key: String, call: Call) {
         let Some(at) = self.clients[id].at.filter(|p| !self.processes[*p].gone) else {
             return self.client_in(10 * MS, id);
         };
@@ -837,6 +904,9 @@ impl World {
         if self.finds(id, serial) {
             return self.take_page(id, outcome);
         }
+        if self.clients[id].waits_in_line(serial) {
+            return self.waiter_told(id, serial, outcome);
+        }
         let Some(at) = self.clients[id]
             .current
             .iter()
@@ -874,6 +944,10 @@ impl World {
                     Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
                 }
             }
+            outcome if models::is_modelled(&key) => {
+                let call = self.histories.called(&key, index);
+                &call.map_or(Outcome::Nil, |call| modelled(call, outcome))
+            }
             outcome if reads_all(&key, self.histories.called(&key, index), serial) => {
                 &in_all(&key, outcome)
             }
@@ -910,6 +984,7 @@ impl World {
                     .entry(key.clone())
                     .or_default()
                     .push(index);
+                self.waiter_answer(id, serial, WaiterAnswer::Failed);
                 return self.client_done(id);
             }
             // If a range is cut between the keys of a pair, a retry cannot be recognized.
@@ -942,6 +1017,7 @@ impl World {
                     .entry(key.clone())
                     .or_default()
                     .push(index);
+                self.waiter_answer(id, serial, WaiterAnswer::Failed);
                 return self.client_done(id);
             }
             Outcome::Failed(failure) => {
@@ -953,6 +1029,7 @@ impl World {
             Some(_) => self.histories.answered += 1,
             None => self.histories.unknown += 1,
         }
+        let for_waiter = WaiterAnswer::of(answer.as_ref());
         if let Some(entry) = self
             .histories
             .keys
@@ -962,6 +1039,7 @@ impl World {
             entry.answered = answer.map(|answer| (moment, answer));
             entry.waited = moment;
         }
+        self.waiter_answer(id, serial, for_waiter);
         self.client_done(id);
     }
 
@@ -1059,7 +1137,10 @@ impl World {
     }
 
     pub(crate) fn client_done(&mut self, id: ClientId) {
-        if !self.clients[id].current.is_empty() {
+        if self.clients[id].waits() {
+            if self.stop_clients {
+                self.clients_idle();
+            }
             return;
         }
         let think = if self.last_calls_begun {
@@ -1081,6 +1162,9 @@ impl World {
             }
             return self.stop_finding(id);
         }
+        if self.clients[id].waits_in_line(serial) {
+            return self.waiter_leaves(id, serial);
+        }
         if self.clients[id]
             .current
             .iter()
@@ -1094,6 +1178,7 @@ impl World {
                 self.clients[id].at
             ));
         }
+        self.stop_waiting(id);
         let (at, thread) = (self.clients[id].at.take(), self.clients[id].thread);
         let moment = self.histories.moment(self.schedule.now());
         for (serial, key, index) in std::mem::take(&mut self.clients[id].current) {
@@ -1196,6 +1281,7 @@ impl World {
                 if let Some(serial) = finding.or(waits) {
                     self.client_timeout(id, serial);
                 }
+                self.stop_waiting(id);
             }
         }
     }
@@ -1221,6 +1307,7 @@ impl World {
                 if self.clients[id].finding.is_some() {
                     self.stop_finding(id);
                 }
+                self.stop_waiting(id);
                 for (serial, ..) in self.clients[id].current.clone() {
                     self.client_answer(id, serial, &Outcome::Failed(Failure::Unknown));
                 }

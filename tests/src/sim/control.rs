@@ -210,13 +210,14 @@ impl World {
         self.after_control(p);
     }
 
-    /// A leaver waits for its clients' last operations, and then departs.
+    /// A leaver waits for its clients' last operations, and then departs. Those that wait in line
+    /// lose their connection.
     pub(crate) fn drain(&mut self, p: ProcessId) {
         let process = &self.processes[p];
         if process.gone || process.leaving != Leaving::HandedOver {
             return;
         }
-        if self.clients.iter().any(|c| c.at == Some(p) && c.waits()) {
+        if self.clients.iter().any(|c| c.at == Some(p) && c.calls()) {
             return self.schedule.after(5 * MS, Event::Drain(p));
         }
         let me = process.me;

@@ -374,9 +374,20 @@ impl World {
             .shard
             .release(now, lease, current);
         while let Some((token, outcome)) = self.processes[p].threads[t].shard.poll_outcome() {
-            if let Some((client, serial)) = self.processes[p].threads[t].tokens.remove(&token) {
-                self.client_answer(client, serial, &outcome);
+            let tokens = &mut self.processes[p].threads[t].tokens;
+            let Some((client, serial)) = tokens.get(&token).copied() else {
+                continue;
+            };
+            // One that was granted something withdraws its ticket when it has taken.
+            let granted = matches!(outcome, Outcome::Many(_))
+                && self
+                    .clients
+                    .get(client)
+                    .is_some_and(|c| c.waits_in_line(serial));
+            if !granted {
+                tokens.remove(&token);
             }
+            self.client_answer(client, serial, &outcome);
         }
         // Checks this before anything else happens, because all possible answers have been given.
         if let Err(what) = self

@@ -6,6 +6,7 @@
 
 use super::client::{self, ClientId};
 use super::locker::LOCK;
+use super::models;
 use super::process::DataInput;
 use super::schedule::{Event, MS, SECOND};
 use super::world::World;
@@ -61,6 +62,7 @@ impl Finding {
             && key.as_bytes().starts_with(&self.query.prefix)
             && key != client::STRANGER
             && !client::is_field(key)
+            && !models::is_modelled(key)
             // The clock of the next primary may be behind, so one that was overdue may come back.
             && !client::fleets(key)
     }

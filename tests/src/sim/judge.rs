@@ -369,9 +369,12 @@ impl World {
     pub(crate) fn clients_idle(&mut self) {
         if self.healed_at.is_none()
             || self.last_calls_begun
-            || self.clients.iter().any(Client::waits)
+            || self.clients.iter().any(Client::calls)
         {
             return;
+        }
+        if self.clients.iter().any(Client::waits) {
+            return self.end_waiting();
         }
         self.last_calls_begun = true;
         // A process that has just begun belongs to no cluster yet, and says so.
@@ -426,6 +429,7 @@ impl World {
             found: self.histories.found,
             transactions: self.histories.transactions.0,
             transactions_in_vain: self.histories.transactions.1,
+            waits: self.histories.waits,
             caught_up: self.caught_up
                 + self
                     .processes

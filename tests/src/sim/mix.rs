@@ -91,6 +91,10 @@ pub struct Mix {
     pub hashes: usize,
     /// Sets, each with two members that clients add and remove.
     pub sets: usize,
+    /// Lists, each with a twin, that clients use as queues.
+    pub queues: usize,
+    /// Sorted sets.
+    pub ranked: usize,
     /// Locks and semaphores.
     pub locks: usize,
     /// Clients that take them.
@@ -295,6 +299,8 @@ impl Mix {
             pairs: Self::pairs(seed, eviction),
             hashes: Self::hashes(seed),
             sets: Self::sets(seed),
+            queues: Self::queues(seed, small),
+            ranked: Self::ranked(seed, small),
             locks: Self::locks(seed, eviction, stranger).0,
             lockers: Self::locks(seed, eviction, stranger).1,
             bulk: if small { 6 } else { 0 },
@@ -370,6 +376,22 @@ impl Mix {
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(26);
         numbers.random_range(0..=2)
+    }
+
+    /// One list of a queue may be evicted without its twin. Where memory is full, what those that
+    /// wait are given at the end is refused.
+    fn queues(seed: u64, small: bool) -> usize {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(27);
+        let drawn = numbers.random_range(0..=2);
+        if small { 0 } else { drawn }
+    }
+
+    fn ranked(seed: u64, small: bool) -> usize {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(28);
+        let drawn = numbers.random_range(0..=2);
+        if small { 0 } else { drawn }
     }
 
     fn hashes(seed: u64) -> usize {
@@ -448,6 +470,8 @@ impl Mix {
             &mut self.pairs,
             &mut self.hashes,
             &mut self.sets,
+            &mut self.queues,
+            &mut self.ranked,
             &mut self.locks,
             &mut self.bulk,
         ];

@@ -1,5 +1,6 @@
 //! The world of one seed: every process, the network, the clients, and the loop that moves them.
 
+use super::blocked::LastWaits;
 use super::client::{self, Client, Histories};
 use super::fault::Undo;
 use super::halves::{Minority, Step};
@@ -89,6 +90,8 @@ pub(crate) struct World {
     pub(crate) operator_spoke: bool,
     pub(crate) healed_at: Option<Nanos>,
     pub(crate) stop_clients: bool,
+    /// How far the end is for clients that wait in line.
+    pub(crate) last_waits: LastWaits,
     pub(crate) last_calls_begun: bool,
     pub(crate) all_is_called: bool,
     pub(crate) done: bool,
@@ -207,6 +210,7 @@ impl World {
             operator_spoke: false,
             healed_at: None,
             stop_clients: false,
+            last_waits: LastWaits::No,
             last_calls_begun: false,
             all_is_called: false,
             done: false,

@@ -13,6 +13,7 @@ use crate::command::procedure::{
     Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count, procedure, values,
 };
 use crate::command::rows::Rows;
+use crate::mutant::{self, broken};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::collection::answer_max;
@@ -600,7 +601,12 @@ fn moved(
             return list.from(0).next().map_or(Outcome::Nil, bulk);
         }
     }
-    let element = rows.step(map, key, &Action::call(pop, &[-1], Vec::new()));
+    let takes = if broken(&mutant::MOVES_AND_KEEPS) {
+        &INDEX
+    } else {
+        pop
+    };
+    let element = rows.step(map, key, &Action::call(takes, &[-1], Vec::new()));
     let Outcome::Bulk(bytes) = &element else {
         return element;
     };

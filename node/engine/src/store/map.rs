@@ -5,6 +5,7 @@ use super::lazy_migration::MigrationRest;
 use super::ranked::Ranked;
 use super::surveyor::Surveyor;
 use super::table_pages::RowCursors;
+use crate::mutant::{self, broken};
 use crate::value::entry::{Entry, Key};
 use crate::value::types::RowOrder;
 use doyen_placement::OrderKey;
@@ -165,7 +166,8 @@ impl StoredMap {
         let ranked = self.ranked.as_ref().map(|_| entry.clone());
         let old = self.index.replace(order, entry);
         if let Some((ranked, row)) = self.ranked.as_mut().zip(ranked) {
-            ranked.put(old.as_ref(), row);
+            let leaves = |_: &&Entry| !broken(&mutant::RANKS_AS_BEFORE);
+            ranked.put(old.as_ref().filter(leaves), row);
         }
         self.drop_old(&old);
         self.expiring.extend(expires);
