@@ -30,6 +30,7 @@ mod data;
 mod fault;
 mod finder;
 mod halves;
+mod jobs;
 mod judge;
 mod links;
 mod locker;
@@ -42,8 +43,10 @@ mod process;
 mod schedule;
 mod shrink;
 mod story;
+mod streams;
 mod subscriber;
 mod trace;
+mod worker;
 mod world;
 
 pub use case::Case;
@@ -118,6 +121,8 @@ pub struct Report {
     pub locks: [u64; 3],
     /// Keys at which clients waited in line for an element, and grants of one.
     pub waits: [u64; 2],
+    /// Entries of streams, and jobs of queues: added, given to a worker, done, and left at the end.
+    pub work: [u64; 4],
     /// Changes that subscribers were told.
     pub told: u64,
     /// Values that were replaced, with these changes.
@@ -182,6 +187,7 @@ impl Report {
         self.handed_over += other.handed_over;
         (0..3).for_each(|i| self.locks[i] += other.locks[i]);
         (0..2).for_each(|i| self.waits[i] += other.waits[i]);
+        (0..4).for_each(|i| self.work[i] += other.work[i]);
         self.told += other.told;
         self.old_values += other.old_values;
         self.resumed += other.resumed;
@@ -347,6 +353,7 @@ pub fn summary(total: &Report) -> String {
          executed because their key had changed; {} queries for keys, which showed {}\n\
          locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
          waiting: {} times in line for an element, {} granted\n\
+         streams and jobs: {} added, {} given to workers, {} done, {} left\n\
          subscribers: told {} changes, {} values before them, {} times went on after a bookmark, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -381,6 +388,10 @@ pub fn summary(total: &Report) -> String {
         total.locks[2],
         total.waits[0],
         total.waits[1],
+        total.work[0],
+        total.work[1],
+        total.work[2],
+        total.work[3],
         total.told,
         total.old_values,
         total.resumed,

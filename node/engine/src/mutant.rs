@@ -73,6 +73,20 @@ doyen_placement::mutants! {
     GRANTS_FOR_EVER = ("grants-for-ever", "waiting"),
     /// An element that is moved to another list stays where it was, too.
     MOVES_AND_KEEPS = ("moves-and-keeps", "queues"),
+    /// The id of a new entry of a stream is the time, though the last one is higher.
+    IDS_BY_CLOCK = ("ids-by-clock", "streams"),
+    /// What a group has given to a consumer is still to be given.
+    GIVES_AGAIN = ("gives-again", "streams"),
+    /// Entries are claimed from consumers that have just got them.
+    CLAIMS_FROM_THE_BUSY = ("claims-from-the-busy", "streams"),
+    /// Entries are acknowledged, and stay pending.
+    ACKNOWLEDGES_NOTHING = ("acknowledges-nothing", "streams"),
+    /// A job is leased that another caller has.
+    LEASES_THE_LEASED = ("leases-the-leased", "jobs"),
+    /// An owner whose job was given to another one is not refused.
+    BELIEVES_FORMER_OWNERS = ("believes-former-owners", "jobs"),
+    /// The token of a job is the number of its attempts.
+    TOKENS_BY_ATTEMPTS = ("tokens-by-attempts", "jobs"),
     /// What had another score before is found where it was.
     RANKS_AS_BEFORE = ("ranks-as-before", "sorted sets"),
     /// A primary does not tell all changes that were committed together.

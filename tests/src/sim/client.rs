@@ -598,6 +598,9 @@ impl World {
     }
 
     pub(crate) fn client_next(&mut self, id: ClientId) {
+        if Self::is_worker(id) {
+            return self.worker_next(id);
+        }
         if Self::is_locker(id) {
             return self.locker_next(id);
         }
@@ -898,6 +901,9 @@ impl World {
 
     /// The answer to a client's operation, if the client still waits for it.
     pub(crate) fn client_answer(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
+        if Self::is_worker(id) {
+            return self.worker_answer(id, serial, outcome);
+        }
         if Self::is_locker(id) {
             return self.locker_answer(id, serial, outcome);
         }
@@ -1152,6 +1158,9 @@ impl World {
     }
 
     pub(crate) fn client_timeout(&mut self, id: ClientId, serial: u64) {
+        if Self::is_worker(id) {
+            return self.worker_timeout(id, serial);
+        }
         if Self::is_locker(id) {
             return self.locker_timeout(id, serial);
         }
@@ -1206,6 +1215,7 @@ impl World {
     pub(crate) fn note_losses(&mut self) {
         for (at, keyspace) in std::mem::take(&mut self.oracle.newly_lost) {
             self.lockers.note_loss(at, &keyspace);
+            self.workers.note_loss(at, &keyspace);
             for key in self.keys.clone() {
                 let Some(map) = map_name(&key).map_or(Some(MapId(0)), |name| self.oracle.map(name))
                 else {
@@ -1258,6 +1268,7 @@ impl World {
     /// All processes were killed, and all data is gone.
     pub(crate) fn everything_is_lost(&mut self) {
         self.lockers.forget();
+        self.workers.forget();
         for key in self.keys.clone() {
             let called = self.histories.moment(self.schedule.now());
             let answered = self.histories.moment(self.schedule.now());
@@ -1301,6 +1312,7 @@ impl World {
     /// The process died, so the outcomes of its clients' operations are unknown.
     pub(crate) fn clients_cut_off(&mut self, process: ProcessId) {
         self.lockers_cut_off(process);
+        self.workers_cut_off(process);
         for id in 0..self.clients.len() {
             if self.clients[id].at == Some(process) {
                 self.clients[id].at = None;

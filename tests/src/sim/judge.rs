@@ -222,6 +222,7 @@ impl World {
                 .recovers(cluster, known.max().unwrap_or(Version(0)));
         }
         self.lockers.forget();
+        self.workers.forget();
         let process = &self.processes[p];
         let voters = process.agreement.status(process.clock(now)).voters;
         let input = Input::Recover {
@@ -370,6 +371,7 @@ impl World {
         if self.healed_at.is_none()
             || self.last_calls_begun
             || self.clients.iter().any(Client::calls)
+            || self.workers.calls()
         {
             return;
         }
@@ -403,13 +405,14 @@ impl World {
         for id in 0..self.clients.len() {
             self.client_in(0, id);
         }
+        self.begin_last_work();
     }
 
     /// Once all of that is answered or has timed out, the last acks get time to arrive, so that
     /// copies can be compared at rest.
     pub(crate) fn rest_at_the_end(&mut self) {
         let busy = |c: &Client| c.waits() || !c.last_calls.is_empty();
-        if !self.all_is_called && !self.clients.iter().any(busy) {
+        if !self.all_is_called && !self.clients.iter().any(busy) && !self.work_is_left() {
             self.all_is_called = true;
             self.schedule.after(REST, Event::Healed);
         }
@@ -450,6 +453,7 @@ impl World {
             overtaken: self.overtaken,
             handed_over: self.handed_over,
             locks: self.lockers.counts,
+            work: self.workers.counts,
             expired: self.expired
                 + self
                     .processes

@@ -95,6 +95,12 @@ pub struct Mix {
     pub queues: usize,
     /// Sorted sets.
     pub ranked: usize,
+    /// Streams with a group of consumers.
+    pub streams: usize,
+    /// Queues of jobs.
+    pub job_queues: usize,
+    /// Clients that work on them.
+    pub workers: usize,
     /// Locks and semaphores.
     pub locks: usize,
     /// Clients that take them.
@@ -301,6 +307,9 @@ impl Mix {
             sets: Self::sets(seed),
             queues: Self::queues(seed, small),
             ranked: Self::ranked(seed, small),
+            streams: Self::work(seed, small || stranger).0,
+            job_queues: Self::work(seed, small || stranger).1,
+            workers: Self::work(seed, small || stranger).2,
             locks: Self::locks(seed, eviction, stranger).0,
             lockers: Self::locks(seed, eviction, stranger).1,
             bulk: if small { 6 } else { 0 },
@@ -338,6 +347,7 @@ impl Mix {
             subscribes: false,
             named: 0,
             lockers: 0,
+            workers: 0,
             ..self
         }
     }
@@ -413,6 +423,20 @@ impl Mix {
         }
     }
 
+    /// Streams, queues of jobs, and workers. What is evicted or refused is lost, and a stranger's
+    /// cluster has keys of its own.
+    fn work(seed: u64, none: bool) -> (usize, usize, usize) {
+        let mut numbers = ChaCha8Rng::seed_from_u64(seed);
+        numbers.set_stream(29);
+        let keys = (numbers.random_range(0..=1), numbers.random_range(0..=1));
+        let workers = numbers.random_range(2..=4);
+        if none {
+            (0, 0, 0)
+        } else {
+            (keys.0, keys.1, workers)
+        }
+    }
+
     /// A process that is refused for its level ends, so a stranger is none of those.
     fn programs(seed: u64, stranger: bool) -> Programs {
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
@@ -472,6 +496,8 @@ impl Mix {
             &mut self.sets,
             &mut self.queues,
             &mut self.ranked,
+            &mut self.streams,
+            &mut self.job_queues,
             &mut self.locks,
             &mut self.bulk,
         ];

@@ -105,6 +105,23 @@ fn of_request(request: ParsedRequest) -> (Bytes, Action, Shape) {
     }
 }
 
+/// The operation of a command on one key, and that with which it waits before.
+pub(crate) fn asked(words: &[&str]) -> (Action, Option<Action>) {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let request = request(&words);
+    let wait = match &request {
+        ParsedRequest::Pop(pop) => Some(pop.wait_at(0)),
+        _ => None,
+    };
+    (of_request(request).1, wait)
+}
+
+/// The reply of a command.
+pub(crate) fn replied(words: &[&str], outcome: &Outcome) -> CommandReply {
+    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    of_request(request(&words)).2.reply(outcome.clone())
+}
+
 /// A pop that waits at all keys of this command, and for each of them the command that takes there.
 pub(crate) fn waiting(words: &[&str]) -> Option<(BlockingPop, Vec<Call>)> {
     let Call::Other(call) = command(words) else {
@@ -138,6 +155,21 @@ pub(crate) fn shown(call: &OtherCall, outcome: &Outcome) -> Outcome {
         CommandReply::Status(_) => Outcome::Ok,
         CommandReply::Error(_) => Outcome::Failed(Failure::WrongType),
         reply => Outcome::Bulk(text(&reply).as_bytes().into()),
+    }
+}
+
+/// The members of a sorted set that are answered. `None`: this is another reply.
+pub(crate) fn members(reply: &CommandReply) -> Option<Vec<Vec<u8>>> {
+    let member = |part: &CommandReply| match part {
+        CommandReply::Bulk(member) => Some(member.to_vec()),
+        _ => None,
+    };
+    match reply {
+        CommandReply::Array(parts) | CommandReply::Pairs(parts) => {
+            parts.iter().map(member).collect()
+        }
+        CommandReply::Fields(fields) => Some(fields.iter().map(<[u8]>::to_vec).collect()),
+        _ => None,
     }
 }
 

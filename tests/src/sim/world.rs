@@ -13,6 +13,7 @@ use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
 use super::story::Story;
 use super::subscriber::{Counts, Subscriber};
 use super::trace::Trace;
+use super::worker::Workers;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen_engine::{Bookmark, Limits, Shard};
@@ -78,6 +79,7 @@ pub(crate) struct World {
     pub(crate) keys: Vec<String>,
     pub(crate) clients: Vec<Client>,
     pub(crate) lockers: Lockers,
+    pub(crate) workers: Workers,
     pub(crate) histories: Histories,
     pub(crate) oracle: Oracle,
     pub(crate) faults: BTreeMap<&'static str, u64>,
@@ -182,6 +184,7 @@ impl World {
             oracle: Oracle::new(mix.stranger),
             keys: client::keys(&mix),
             lockers: Lockers::new(&mix, case.seed),
+            workers: Workers::new(&mix, case.seed),
             mix,
             rng,
             schedule: Schedule::default(),
@@ -253,6 +256,7 @@ impl World {
             world.client_in(at, id);
         }
         world.begin_lockers();
+        world.begin_workers();
         let first = world.rng.random_range(0..6 * SECOND);
         world.schedule.at(first, Event::Fault);
         world.schedule.at(4 * SECOND + mix.faulty, Event::Calm);

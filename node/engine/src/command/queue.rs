@@ -51,6 +51,7 @@ use super::collections::{CollectionDone, failed};
 use super::operation::{Action, Footprint, stores};
 use super::procedure::{Inputs, Procedure, VALUES, WRITES, procedure};
 use super::sorted_ranges::Ordered;
+use crate::mutant::{self, broken};
 use crate::store::collection::{CollectionView, Edit, FieldDeadline};
 use crate::store::run_context::RunContext;
 use crate::value::items::{Items, packed, put};
@@ -268,7 +269,8 @@ fn take_first<'a>(
     };
     let (now, mut made, mut buried) = (now(cx), Vec::new(), 0);
     for (member, value) in Ordered::of(view).from(0, false) {
-        if score_of(value) > now || buried >= DEAD_AT_ONCE || made.len() > DEAD_AT_ONCE_BYTES {
+        let is_due = |at: f64| at <= now || (broken(&mutant::LEASES_THE_LEASED) && at.is_finite());
+        if !is_due(score_of(value)) || buried >= DEAD_AT_ONCE || made.len() > DEAD_AT_ONCE_BYTES {
             break;
         }
         // A member that no push has made is no job.
@@ -285,7 +287,11 @@ fn take_first<'a>(
         }
         let taken = JobRow {
             due: after(cx, lease),
-            token: cx.next_write.max(row.token.saturating_add(1)),
+            token: if broken(&mutant::TOKENS_BY_ATTEMPTS) {
+                row.attempts.into()
+            } else {
+                cx.next_write.max(row.token.saturating_add(1))
+            },
             state: JobState::Leased,
             attempts: row.attempts.saturating_add(1),
             ..row
@@ -339,7 +345,8 @@ fn change<'a>(inputs: &'a Inputs, view: CollectionView<'a>, row: JobRow<'_>) -> 
 fn owned<'a>(inputs: &'a Inputs, view: CollectionView<'a>) -> Option<JobRow<'a>> {
     let row = JobRow::of(view.get(&inputs.bytes[0])?)?;
     let token = inputs.numbers.first()?.cast_unsigned();
-    (row.state == JobState::Leased && row.token == token).then_some(row)
+    let is_owner = row.token == token || broken(&mutant::BELIEVES_FORMER_OWNERS);
+    (row.state == JobState::Leased && is_owner).then_some(row)
 }
 
 /// The job of a call, if it is dead.

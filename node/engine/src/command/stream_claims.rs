@@ -12,6 +12,7 @@ use super::{
 };
 use crate::command::operation::Action;
 use crate::command::procedure::{Inputs, Procedure, procedure, values};
+use crate::mutant::{self, broken};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
@@ -139,7 +140,7 @@ const LOOKED_AT: usize = 10;
 const CLAIMED_MAX: i64 = i64::MAX / 16;
 
 fn is_idle(pending: &PendingEntry, least_ms: i64, cx: &RunContext) -> bool {
-    since(pending.given_ms, cx) >= least_ms
+    since(pending.given_ms, cx) >= least_ms || broken(&mutant::CLAIMS_FROM_THE_BUSY)
 }
 
 fn claimed(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, KeyChange) {

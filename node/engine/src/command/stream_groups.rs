@@ -19,6 +19,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint};
 use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, values};
+use crate::mutant::{self, broken};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::run_context::RunContext;
@@ -199,7 +200,13 @@ static ACK: Procedure = procedure(NUMBER + 5, "stream acknowledge", Kind::Stream
         ids.sort_unstable();
         ids.dedup();
         ids.retain(|id| stream.pending(group, *id).is_some());
-        ids.iter().for_each(|id| edit.delete_pending(group, *id));
+        let kept = if broken(&mutant::ACKNOWLEDGES_NOTHING) {
+            ids.len()
+        } else {
+            0
+        };
+        let gone = ids.iter().skip(kept);
+        gone.for_each(|id| edit.delete_pending(group, *id));
         (count(ids.len()), edit.into_change(stream, cx))
     });
 
@@ -589,7 +596,9 @@ fn delivered(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome,
         }
         if shown > 0 {
             consumer.active_ms = Some(cx.unix_ms);
-            edit.put_group(name, group);
+            if !broken(&mutant::GIVES_AGAIN) {
+                edit.put_group(name, group);
+            }
         }
     }
     let seen = known.is_some_and(|known| known.seen_ms.saturating_add(SEEN_EVERY_MS) > cx.unix_ms);

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::command::operation::{Action, Footprint, stores};
 use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, values};
+use crate::mutant::{self, broken};
 use crate::store::FoundKey;
 use crate::store::change::KeyChange;
 use crate::store::collection::answer_max;
@@ -383,7 +384,15 @@ fn added(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, Key
             seq: 0,
         })),
     };
-    let Some(id) = id.filter(|id| *id > meta.last) else {
+    let id = if broken(&mutant::IDS_BY_CLOCK) {
+        Some(StreamId {
+            ms: cx.unix_ms,
+            seq: meta.added,
+        })
+    } else {
+        id.filter(|id| *id > meta.last)
+    };
+    let Some(id) = id else {
         return refused(
             "ERR The ID specified in XADD is equal or smaller than the target stream top item",
         );
