@@ -19,6 +19,7 @@ pub mod counts;
 pub mod databases;
 pub mod describe;
 pub mod encode;
+pub mod followed;
 pub mod frame;
 pub(crate) mod front_end;
 pub mod info;

@@ -13,6 +13,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
         doyen_placement::mutant::ALL,
         doyen_gossip::mutant::ALL,
         doyen_engine::mutant::ALL,
+        doyen::mutant::ALL,
         ALL,
     ];
     lists.into_iter().flatten().copied()

@@ -46,6 +46,7 @@ mod story;
 mod streams;
 mod subscriber;
 mod trace;
+mod tracker;
 mod worker;
 mod world;
 
@@ -123,6 +124,9 @@ pub struct Report {
     pub waits: [u64; 2],
     /// Entries of streams, and jobs of queues: added, given to a worker, done, and left at the end.
     pub work: [u64; 4],
+    /// Values that clients kept which track, those that became stale meanwhile, and how often all
+    /// was forgotten.
+    pub tracked: [u64; 3],
     /// Changes that subscribers were told.
     pub told: u64,
     /// Values that were replaced, with these changes.
@@ -188,6 +192,7 @@ impl Report {
         (0..3).for_each(|i| self.locks[i] += other.locks[i]);
         (0..2).for_each(|i| self.waits[i] += other.waits[i]);
         (0..4).for_each(|i| self.work[i] += other.work[i]);
+        (0..3).for_each(|i| self.tracked[i] += other.tracked[i]);
         self.told += other.told;
         self.old_values += other.old_values;
         self.resumed += other.resumed;
@@ -354,6 +359,7 @@ pub fn summary(total: &Report) -> String {
          locks: {} granted, {} of them to owners that had waited in line, {} lost by time\n\
          waiting: {} times in line for an element, {} granted\n\
          streams and jobs: {} added, {} given to workers, {} done, {} left\n\
+         tracking: {} values kept, {} stale for a while, {} times all was forgotten\n\
          subscribers: told {} changes, {} values before them, {} times went on after a bookmark, and {} times that some are missing\n\
          keys: {} expired, {} evicted; {} judged, {} undecided; \
          {} copies compared; peers congested {} times\n\
@@ -392,6 +398,9 @@ pub fn summary(total: &Report) -> String {
         total.work[1],
         total.work[2],
         total.work[3],
+        total.tracked[0],
+        total.tracked[1],
+        total.tracked[2],
         total.told,
         total.old_values,
         total.resumed,

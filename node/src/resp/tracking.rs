@@ -29,17 +29,20 @@
 //! change stays registered for the key, because it keeps what it wrote.
 //!
 //! In broadcast mode nothing is registered: each change goes to the clients whose prefix it has.
+//!
+//! [`BOUND`]: super::followed::BOUND
 
 use super::RespContext;
 use super::acl::compiled::Home;
 use super::common::ThreadMessage;
 use super::databases;
+use super::followed::{CONFIRM, FollowedKeyspace, Invalidates, LOOK};
 use super::own_operations::OwnOperations;
 use super::pubsub::hub::OVER_LIMIT;
 use super::session::{AGAIN_MAX, Connection, Took};
 use super::totals::TrackingCounts;
 use bytes::Bytes;
-use doyen_engine::{Change, Filter, KeyFilter, Maps, SubscriptionId, Told, What};
+use doyen_engine::{Change, Filter, KeyFilter, Maps, SubscriptionId, Told};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, PartitionId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,12 +50,6 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A client whose thread heard nothing from a primary for this long forgets everything.
-const BOUND: Duration = Duration::from_secs(2);
-/// How often primaries confirm that they told everything.
-const CONFIRM: Duration = Duration::from_millis(500);
-/// How often it is looked whether they did.
-const LOOK: Duration = Duration::from_millis(100);
 /// Keys that the clients of a node may have together, as `tracking-table-max-keys` of Redis.
 const KEYS_MAX: usize = 1_000_000;
 /// The part of a thread's memory that these keys take at most.
@@ -80,7 +77,7 @@ pub(super) struct Tracking {
     own: OwnOperations,
     /// The life of this thread to which the subscriptions belong.
     life: u64,
-    following: BTreeMap<KeyspaceId, TrackedKeyspace>,
+    following: BTreeMap<KeyspaceId, FollowedKeyspace>,
     /// Clients that track once all changes come, and when the first of them waits no longer.
     waiting: Vec<Rc<Connection>>,
     until: Time,
@@ -116,20 +113,6 @@ struct Tracker {
     no_loop: bool,
     /// It was told to forget everything, and has read nothing since.
     has_nothing: bool,
-}
-
-/// A keyspace whose changes come.
-#[derive(Debug)]
-struct TrackedKeyspace {
-    /// `None`: there was no table yet.
-    id: Option<SubscriptionId>,
-    ready: bool,
-    /// The time up to which the changes of each partition are known.
-    heard: BTreeMap<PartitionId, Time>,
-    /// The last time at which all clients were told to forget everything.
-    forgot: Time,
-    /// It is followed until then without a client that tracks.
-    linger: Time,
 }
 
 /// Which clients may have which keys.
@@ -182,32 +165,6 @@ impl TrackedKeys {
         let next = next.map(|(key, _)| key.clone())?;
         self.hand = next.clone();
         self.take(&next)
-    }
-}
-
-impl TrackedKeyspace {
-    /// The earliest time up to which the changes of a partition are known.
-    fn oldest(&self) -> Time {
-        self.heard.values().copied().min().unwrap_or(self.forgot)
-    }
-
-    /// These are the partitions. The changes of new ones are known like those of the others.
-    fn follow(&mut self, partitions: &BTreeSet<PartitionId>) {
-        let oldest = self.oldest();
-        self.heard.retain(|id, _| partitions.contains(id));
-        for id in partitions {
-            self.heard.entry(*id).or_insert(oldest);
-        }
-    }
-
-    /// Whether all changes come, as far as is known.
-    fn is_current(&self, now: Time) -> bool {
-        self.ready && now.since(self.oldest()) < BOUND
-    }
-
-    /// Whether clients must forget everything, because it is not known what has changed.
-    fn is_overdue(&self, now: Time) -> bool {
-        now.since(self.oldest().max(self.forgot)) + LOOK >= BOUND
     }
 }
 
@@ -309,13 +266,7 @@ impl RespContext {
         let followed = tracking
             .following
             .entry(keyspace)
-            .or_insert(TrackedKeyspace {
-                id: None,
-                ready: false,
-                heard: BTreeMap::new(),
-                forgot: now,
-                linger: now,
-            });
+            .or_insert(FollowedKeyspace::new(now));
         followed.linger = until + LINGER;
         if followed.is_current(now) {
             return true;
@@ -384,12 +335,12 @@ impl RespContext {
             // This process became another member. Its subscriptions ended.
             tracking.own.clear();
             for followed in tracking.following.values_mut() {
-                (followed.id, followed.ready) = (None, false);
+                followed.restart();
             }
         }
         let used: BTreeSet<KeyspaceId> = tracking.clients.values().map(|c| c.keyspace).collect();
-        let is_wanted = |id: &KeyspaceId, f: &TrackedKeyspace| used.contains(id) || now < f.linger;
-        let kept = |(id, f): (&KeyspaceId, &TrackedKeyspace)| (!is_wanted(id, f)).then_some(*id);
+        let is_wanted = |id: &KeyspaceId, f: &FollowedKeyspace| used.contains(id) || now < f.linger;
+        let kept = |(id, f): (&KeyspaceId, &FollowedKeyspace)| (!is_wanted(id, f)).then_some(*id);
         let ended: Vec<KeyspaceId> = tracking.following.iter().filter_map(kept).collect();
         if tracking.clients.is_empty() {
             tracking.clear();
@@ -453,12 +404,7 @@ impl RespContext {
             return false;
         };
         followed.id = id;
-        followed.follow(&partitions);
-        let overdue = followed.is_overdue(now);
-        if overdue {
-            followed.forgot = now;
-        }
-        overdue
+        followed.look(&partitions, now)
     }
 
     /// Tells clients what has changed. True if there are more changes.
@@ -512,25 +458,11 @@ impl RespContext {
             let Some(followed) = self.front.hub.tracking.following.get_mut(&keyspace) else {
                 break;
             };
-            match told {
-                Told::Ready => {
-                    // Clients that began before may have missed changes since.
-                    followed.ready = true;
-                    followed.heard.values_mut().for_each(|at| *at = now);
-                    forget = true;
-                    self.front.hub.tracking.look_at = Time::ZERO;
-                }
-                Told::Confirmed { at, partitions } => {
-                    let heard = &mut followed.heard;
-                    heard.extend(partitions.into_iter().map(|partition| (partition, at)));
-                }
-                Told::Lagged(_) => forget = true,
-                Told::Ended => {
-                    (followed.id, followed.ready, forget) = (None, false, true);
-                    break;
-                }
-                Told::Change(change) if matches!(change.what, What::Cleared) => forget = true,
-                Told::Change(change) => {
+            let ready = matches!(told, Told::Ready);
+            match followed.told(told, now) {
+                Invalidates::Nothing => {}
+                Invalidates::All => forget = true,
+                Invalidates::Key(change) => {
                     let writer = self.front.hub.tracking.unheard_writer(&change);
                     let work = self.broadcast(keyspace, (&change, writer), &mut broadcast);
                     left = left.saturating_sub(work);
@@ -544,6 +476,9 @@ impl RespContext {
                         }
                     }
                 }
+            }
+            if ready {
+                self.front.hub.tracking.look_at = Time::ZERO;
             }
         }
         for (client, keys) in broadcast {
@@ -737,30 +672,5 @@ mod tests {
         assert_eq!(&table.evict((0, 0)).unwrap().0[..], b"d");
         assert_eq!(&table.evict((0, 0)).unwrap().0[..], b"a");
         assert!(table.evict((0, 0)).is_none());
-    }
-
-    #[test]
-    fn clients_forget_all_once_a_partition_is_silent_and_again_while_it_is() {
-        let at = |ms: u64| Time::ZERO + Duration::from_millis(ms);
-        let [one, two, heir] = [1, 2, 3].map(PartitionId);
-        let mut followed = TrackedKeyspace {
-            id: None,
-            ready: true,
-            heard: BTreeMap::new(),
-            forgot: at(0),
-            linger: at(0),
-        };
-        followed.follow(&BTreeSet::from([one, two]));
-        followed.heard.extend([(one, at(5_000)), (two, at(4_000))]);
-        assert!(!followed.is_overdue(at(5_500)));
-        assert!(followed.is_overdue(at(6_000)), "one partition is silent");
-        followed.forgot = at(6_000);
-        assert!(!followed.is_overdue(at(7_500)));
-        assert!(followed.is_overdue(at(8_000)), "values were read since");
-        // An heir is as old as the oldest of all, until its primary confirms it.
-        followed.follow(&BTreeSet::from([one, heir]));
-        assert_eq!(followed.heard[&heir], at(4_000));
-        followed.heard.extend([(one, at(8_000)), (heir, at(8_000))]);
-        assert!(!followed.is_overdue(at(9_000)));
     }
 }

@@ -369,6 +369,11 @@ pub(crate) fn pair_of(key: &str) -> &str {
     }
 }
 
+/// Whether what has this name is a key of its own with one value, which histories hold whole.
+pub(crate) fn is_single(name: &str) -> bool {
+    !is_field(name) && !name.starts_with(PAIR) && !name.starts_with(BULK)
+}
+
 /// The value as histories hold it. `None`: its padding was changed.
 pub(crate) fn head_of(key: &str, value: &[u8]) -> Option<Vec<u8>> {
     if !key.starts_with(BULK) {
@@ -835,6 +840,7 @@ impl World {
         self.trace.line(self.schedule.now(), || {
             format!("client {id} -> p{at} #{serial} {key} {}", brief(&call))
         });
+        self.tracks((at, thread), &key, &call, serial);
         let entries = self.histories.keys.entry(key.clone()).or_default();
         entries.push(HistoryEntry {
             client: u32::try_from(id).unwrap_or(u32::MAX),
@@ -1036,6 +1042,15 @@ impl World {
             None => self.histories.unknown += 1,
         }
         let for_waiter = WaiterAnswer::of(answer.as_ref());
+        if let Some(answer) = &answer
+            && let Some(entry) = self.histories.keys.get(&key).and_then(|e| e.get(index))
+        {
+            let (call, called) = (entry.call.clone(), entry.called);
+            let client = &self.clients[id];
+            let thread = client.at.map(|p| (p, client.thread));
+            let about = (&*key, &call);
+            self.tracked_answer(thread, about, (serial, called, moment), answer);
+        }
         if let Some(entry) = self
             .histories
             .keys

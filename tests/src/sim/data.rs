@@ -162,6 +162,7 @@ impl World {
         let (limits, seed) = (self.limits(), self.rng.random());
         let me = self.processes[p].me;
         self.end_subscriber((p, t));
+        self.restart_tracker((p, t));
         let id = self.processes[p].thread_id(t);
         let thread = &mut self.processes[p].threads[t];
         self.caught_up += thread.shard.stats().copies.caught_up;
@@ -399,6 +400,7 @@ impl World {
         self.ask_overtaken((p, t), now);
         self.note_evicted((p, t));
         self.follow((p, t), now, self.schedule.now());
+        self.look_at_trackers((p, t), now);
         if self.mix.dawdles && self.rng.random_bool(0.05) {
             // Clients have their answers, but peers have nothing yet. What happens now happens in
             // between.

@@ -454,6 +454,7 @@ impl World {
             handed_over: self.handed_over,
             locks: self.lockers.counts,
             work: self.workers.counts,
+            tracked: [self.tracked.kept, self.tracked.stale, self.tracked.forgot],
             expired: self.expired
                 + self
                     .processes

@@ -71,6 +71,8 @@ pub struct Mix {
     pub tail_bytes_least: usize,
     /// Whether data threads follow changes.
     pub subscribes: bool,
+    /// Whether clients keep what they read, and hear what has changed.
+    pub tracks: bool,
     /// Small enough that collections of a few fields become tables.
     pub packed_bytes_max: usize,
     /// The most chunks in flight.
@@ -287,6 +289,7 @@ impl Mix {
             // So little is stored here that a share of it would be nothing.
             tail_bytes_least: [0, 4 << 10][rng.random_range(0..2)],
             subscribes: followers.random_bool(0.4),
+            tracks: !stranger && followers.random_bool(0.4),
             packed_bytes_max: [0, 0, 40, 2 << 10][forms.random_range(0..4)],
             range_bytes_max: [600, 4_000, 64 << 20][last.random_range(0..3)],
             chunks_in_flight: rng.random_range(1..=8),
@@ -348,6 +351,7 @@ impl Mix {
             named: 0,
             lockers: 0,
             workers: 0,
+            tracks: false,
             ..self
         }
     }

@@ -9,6 +9,7 @@ use super::client::ClientId;
 use super::network::ConnectionId;
 use super::schedule::Nanos;
 use super::subscriber::Subscriber;
+use super::tracker::Tracker;
 use bytes::BytesMut;
 use doyen::data::siblings::Siblings;
 use doyen_engine::op::{Operation, Outcome, Work};
@@ -131,6 +132,8 @@ pub(crate) struct DataThread {
     pub(crate) next_token: CallToken,
     /// It follows the changes of a keyspace.
     pub(crate) subscriber: Option<Subscriber>,
+    /// Its clients that keep values.
+    pub(crate) tracker: Option<Tracker>,
     /// Clock, lease and generation when its pass began.
     pub(crate) checked: (Time, Time, u64),
 }
@@ -237,6 +240,7 @@ impl DataThread {
             read: Vec::new(),
             next_token: 1,
             subscriber: None,
+            tracker: None,
             checked: (Time::ZERO, Time::ZERO, 0),
         }
     }

@@ -13,6 +13,7 @@ use super::schedule::{Event, MS, Nanos, SECOND, Schedule};
 use super::story::Story;
 use super::subscriber::{Counts, Subscriber};
 use super::trace::Trace;
+use super::tracker::TrackedCounts;
 use super::worker::Workers;
 use super::{Case, Report};
 use doyen::data::siblings::Siblings;
@@ -80,6 +81,8 @@ pub(crate) struct World {
     pub(crate) clients: Vec<Client>,
     pub(crate) lockers: Lockers,
     pub(crate) workers: Workers,
+    /// What clients that track kept.
+    pub(crate) tracked: TrackedCounts,
     pub(crate) histories: Histories,
     pub(crate) oracle: Oracle,
     pub(crate) faults: BTreeMap<&'static str, u64>,
@@ -185,6 +188,7 @@ impl World {
             keys: client::keys(&mix),
             lockers: Lockers::new(&mix, case.seed),
             workers: Workers::new(&mix, case.seed),
+            tracked: TrackedCounts::default(),
             mix,
             rng,
             schedule: Schedule::default(),
