@@ -181,11 +181,11 @@ valkey-suite checkout:
     cargo build -p doyen-cli
     tests/scripts/valkey-suite.sh {{ checkout }} target/debug/doyen
 
-# It needs redis-server and redis-tools.
-# sends the same thousands of commands to Doyen and to redis-server 7, and compares the raw replies
-compare-redis:
+# It needs redis-server and redis-tools. With `--server valkey-server`, only the sequences run.
+# sends the same commands and random sequences to Doyen and to redis-server 7, and compares replies
+compare-redis *options:
     cargo build --release -p doyen-cli
-    tests/scripts/compare-redis.py target/release/doyen
+    tests/scripts/compare-redis.py target/release/doyen {{ options }}
 
 # It needs redis-server.
 # compares categories of commands and thousands of verdicts of access lists with redis-server 7

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Sends the same commands to redis-server and to Doyen's RESP ports, and compares the raw replies.
 
-    compare-redis.py DOYEN-BINARY [--verbose] [--seed N]
+    compare-redis.py DOYEN-BINARY [--verbose] [--seed N] [--sequences N] [--server PATH]
 
-Starts both on free ports (redis-server 7.x must be installed). Every command is sent in RESP2 and
-in RESP3. After the single commands come random transactions of two clients, whose seed is printed.
+Starts both on free ports. Every command is sent in RESP2 and in RESP3. After the single commands
+come random transactions of two clients, and then random sequences on values of all kinds, small and
+large. Their seed is printed. The server is redis-server 7.0; with --server, only the sequences run,
+and the server may be newer (valkey-server 7.2 has the rules that redis-server 7.0 lacks).
 Ends with status 1 if a reply differs and KNOWN below does not list it.
 """
 
@@ -28,7 +30,8 @@ KNOWN = [
     (r"(?i)^incrbyfloat \S+ (0x10|1e400)$", "numbers are decimal, and doubles"),
     (r"(?i)^incrbyfloat (big \S+|\S+ -?922337203685477580\d)$",
         "increments are doubles, sums exact to 17 places"),
-    (r"(?i)^getex nosuch \S+ \S+$", "the number is checked before the key"),
+    (r"(?i)^getex nosuch \S+ \S+$|^(LINDEX|LSET|XDEL|XACK|XCLAIM) k0( k\d)+$",
+        "arguments are checked before the key"),
     (r"^SCAN 18446744073709551615 COUNT 5$|^SCAN -1$", "cursors are different"),
     (r"(?i)^client (setinfo|no-touch)\b", "Redis has it since 7.2; clients send it without asking"),
     (r"^HELLO 2 AUTH nosuch x FOO$", "a syntax error comes before a wrong password"),
@@ -39,6 +42,7 @@ KNOWN = [
     (r"^ACL LOG$", "entries have numbers and times, as in Redis 7.2"),
     (r"^FUNCTION STATS$", "there is no script engine"),
     (r"^CLIENT KILL MAXAGE\b", "Redis has it since 7.4"),
+    (r"^Z(REV)?RANK k0 k1 k2$", "Redis has WITHSCORE since 7.2"),
     (r"^CONFIG SET (slowlog-max-len -1|maxclients 0)$", "limits are different"),
     (r"^CONFIG GET (databases|maxclients)$", "the reply is about this server"),
     (r"^OBJECT IDLETIME (?!nosuch)", "the time of the last use is not kept"),
@@ -46,9 +50,16 @@ KNOWN = [
     (r"^MEMORY USAGE (?!nosuch|s FOO)\w+( SAMPLES 0)?$", "entries have another layout"),
     (r"^MEMORY DOCTOR|^MEMORY STATS", "the reply is about this server"),
 ]
+# What a server before 7.2 does not have, or does by other rules: random sequences leave it out.
+SINCE_7_2 = re.compile(r"WITHSCORE\b|XINFO (STREAM \S+ FULL|CONSUMERS|GROUPS)|-9223372036854775808"
+    r"|XREADGROUP GROUP g c STREAMS \S+ 0 0|XCLAIM .* LASTID|XADD \S+ 1-x|EVAL .* B(L|R|Z)"
+    r"|XSETID|XGROUP CREATECONSUMER|BLPOP \S+ 1e400"
+    r"|XREAD STREAMS \S+stream \S+stream 0|ZRANK \S+ a FOO")
 # On the plain port only. Redis refuses these without cluster mode.
-KNOWN_PLAIN = [(r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b",
-    "both ports answer about the cluster")]
+KNOWN_PLAIN = [
+    (r"(?i)^(readonly|readwrite|asking)$|^CLUSTER (KEYSLOT|COUNTKEYSINSLOT)\b",
+        "both ports answer about the cluster"),
+]
 # On the cluster-aware port only.
 KNOWN_CLUSTER = [(r"(?i)^mset\b",
     "the number of arguments is checked before the slots of the keys")]
@@ -96,11 +107,18 @@ def commands():
         HDEL HINCRBY HINCRBYFLOAT HRANDFIELD HSCAN
         SADD SREM SISMEMBER SMISMEMBER SMEMBERS SCARD SPOP SRANDMEMBER SSCAN
         EVAL EVALSHA EVAL_RO EVALSHA_RO
-        BITFIELD BITFIELD_RO
+        BITFIELD BITFIELD_RO LPUSH RPUSH LPUSHX RPUSHX LPOP RPOP LLEN LINDEX LRANGE LSET LINSERT LREM
+        LTRIM LPOS LMOVE RPOPLPUSH LMPOP BLPOP BRPOP BLMPOP BLMOVE BRPOPLPUSH ZADD ZINCRBY ZREM
+        ZSCORE ZMSCORE ZRANK ZREVRANK ZCARD ZCOUNT ZLEXCOUNT ZRANGE ZREVRANGE ZRANGEBYSCORE
+        ZREVRANGEBYSCORE ZRANGEBYLEX ZREVRANGEBYLEX ZRANGESTORE ZREMRANGEBYRANK ZREMRANGEBYSCORE
+        ZREMRANGEBYLEX ZPOPMIN ZPOPMAX BZPOPMIN BZPOPMAX ZMPOP BZMPOP ZUNION ZINTER ZDIFF ZUNIONSTORE
+        ZINTERSTORE ZDIFFSTORE ZINTERCARD ZRANDMEMBER ZSCAN XADD XLEN XRANGE XREVRANGE XDEL XTRIM
+        XSETID XREAD XREADGROUP XGROUP XACK XPENDING XCLAIM XAUTOCLAIM XINFO DUMP RESTORE
     """.split()
     for name in names:
         for n in range(6):
             line = " ".join([name] + ["k%d" % i for i in range(n)])
+            add("DEL k0")
             if line == "MULTI":
                 # What follows would be queued.
                 add("MULTI", "EXEC", "MULTI", "DISCARD")
@@ -467,63 +485,299 @@ def commands():
 
 
 TRANSACTIONS = 1000
+SEQUENCES = 100_000
 # Keys of one slot.
 KEYS = ["{t}a", "{t}b", "{t}c", "{t}d"]
-VALUES = ["1", "-7", "word", "''", "1.5", "9223372036854775807"]
+
+# Random commands by kind of value, on one or more of KEYS. No reply depends on the moment.
+# A number in front says how many of them there are. What is in braces is drawn by Draw, with the
+# given number of words at most.
+COMMANDS = {
+    "string": """
+        GET {k}| STRLEN {k}| MGET {k:3}| GETEX {k}| 3 SET {k} {value}| SET {k} {value} NX
+        SET {k} {value} XX GET| SET {k} {value} EXAT 33000000000| SET {k} {value} KEEPTTL
+        SETNX {k} {value}| MSET {k} {value} {k} 2| GETSET {k} {value}| APPEND {k} {value}| INCR {k}
+        DECRBY {k} 3| INCRBY {k} {value}| INCRBYFLOAT {k} 0.5| GETDEL {k}| MSETNX {k} {value} {k} 2
+        GETEX {k} EXAT 33000000002| GETEX {k} PERSIST| GETRANGE {k} {i} {i}| SETRANGE {k} 3 {value}
+        SETBIT {k} 77 1| BITCOUNT {k}| BITPOS {k} 1
+        BITPOS {k} 1 {i} {i}| BITCOUNT {k} {i} {i} BIT
+        BITFIELD {k} INCRBY u8 #1 200 OVERFLOW SAT SET i5 3 -100 GET u16 0
+    """,
+    "keys": """
+        EXISTS {k:3}| TYPE {k}| EXPIRETIME {k}| TOUCH {k:2}| DEL {k}| UNLINK {k:2}| PERSIST {k}
+        2 EXPIREAT {k} 33000000000| EXPIREAT {k} 33000000001 GT| EXPIREAT {k} 1| RENAME {k} {k}
+        PEXPIREAT {k} 33000000000123 NX| RENAMENX {k} {k}| COPY {k} {k}| COPY {k} {k} REPLACE
+    """,
+    "hash": """
+        HGET {k} {m}| HMGET {k} {m:3}| HGETALL {k}| HKEYS {k}| HVALS {k}| HLEN {k}| HSTRLEN {k} {m}
+        HEXISTS {k} {m}| 5 HSET {k} {pair:30}| HMSET {k} {pair:3}| HSETNX {k} {m} {value}
+        3 HDEL {k} {m:4}| HINCRBY {k} {m} 3| HINCRBY {k} {m} {value}| HINCRBYFLOAT {k} {m} 0.5
+        HRANDFIELD {k} 100000 WITHVALUES| HRANDFIELD {k} 0| HSCAN {k} 0 COUNT 100000
+        HSCAN {k} 0 COUNT 100000 MATCH m1*
+    """,
+    "set": """
+        5 SADD {k} {m:30}| 3 SREM {k} {m:5}| SISMEMBER {k} {m}| SMISMEMBER {k} {m:3}| SMEMBERS {k}
+        SCARD {k}| SPOP {k} 100000| SPOP {k} 0| SRANDMEMBER {k} 100000| SSCAN {k} 0 COUNT 100000
+        2 SMOVE {k} {k} {m}| SINTER {k:3}| SUNION {k:3}| SDIFF {k:3}| SINTERCARD 2 {k} {k}
+        SINTERCARD 2 {k} {k} LIMIT {n}| SINTERSTORE {k} {k:2}| SUNIONSTORE {k} {k:3}
+        SDIFFSTORE {k} {k:2}| 2 SADD {k} {number:20}| SREM {k} {number:20}
+    """,
+    "list": """
+        4 RPUSH {k} {m:30}| 4 LPUSH {k} {m:30}| LPUSHX {k} {m:3}| RPUSHX {k} {m:3}| 2 LPOP {k}
+        2 RPOP {k}| LPOP {k} {n}| RPOP {k} {n}| LLEN {k}| LINDEX {k} {i}| 2 LRANGE {k} {i} {i}
+        2 LSET {k} {i} {m}| LINSERT {k} BEFORE {m} {m}| LINSERT {k} after {m} {m}| LREM {k} {i} {m}
+        LTRIM {k} {n} {i}| LTRIM {k} 0 {i}| LPOS {k} {m}| LPOS {k} {m} RANK -1
+        LPOS {k} {m} RANK 2 MAXLEN {n}| LPOS {k} {m} COUNT {n} MAXLEN 30
+        LMOVE {k} {k} {side} {side}| LPOS {k} {m} COUNT 0| RPOPLPUSH {k} {k}| LMPOP 2 {k} {k} {side}
+        LREM {k} 0 {m}| LMPOP 2 {k} {k} {side} COUNT 3| BLMPOP 0.001 2 {k} {k} {side} COUNT 2
+        BLPOP {k} {k} 0.001| BRPOP {k} 0.001| BLMOVE {k} {k} {side} {side} 0.001
+        BRPOPLPUSH {k} {k} 0.001
+    """,
+    "zset": """
+        8 ZADD {k} {scored:30}| 3 ZADD {k} {zadd} {scored:4}| ZADD {k} INCR {scored}
+        ZINCRBY {k} {scored}| ZADD {k} {zadd} INCR {scored}| 2 ZREM {k} {m:3}| ZSCORE {k} {m}
+        ZMSCORE {k} {m:3}| ZCARD {k}| ZRANK {k} {m}| ZREVRANK {k} {m}| ZRANK {k} {m} WITHSCORE
+        ZRANGE {k} {i} {i}| ZRANGE {k} {i} {i} WITHSCORES| ZRANGE {k} {i} {i} REV WITHSCORES
+        ZREVRANGE {k} {i} {i}| ZREVRANGE {k} {i} {i} WITHSCORES
+        ZRANGEBYSCORE {k} {bound} {bound} WITHSCORES| ZREVRANGEBYSCORE {k} {bound} {bound}
+        ZRANGEBYSCORE {k} {bound} {bound} LIMIT {n} {i}| ZRANGE {k} {bound} {bound} BYSCORE
+        ZRANGE {k} {bound} {bound} BYSCORE REV LIMIT {n} {n}| ZCOUNT {k} {bound} {bound}
+        ZPOPMIN {k}| ZPOPMAX {k}| ZPOPMIN {k} {n}| ZPOPMAX {k} {n}| ZREMRANGEBYRANK {k} {i} {i}
+        ZREMRANGEBYSCORE {k} {bound} {bound}| ZUNION 2 {k} {k}
+        ZUNION 2 {k} {k} WEIGHTS 2 -1 WITHSCORES| ZINTER 2 {k} {k} AGGREGATE {fold} WITHSCORES
+        ZDIFF 2 {k} {k} WITHSCORES| ZUNIONSTORE {k} 2 {k} {k} AGGREGATE {fold}| ZINTERCARD 2 {k} {k}
+        ZINTERSTORE {k} 2 {k} {k} WEIGHTS -2 0.5| ZDIFFSTORE {k} 2 {k} {k}
+        ZRANGESTORE {k} {k} {i} {i}| ZRANGESTORE {k} {k} {bound} {bound} BYSCORE
+        ZINTERCARD 2 {k} {k} LIMIT {n}| ZMPOP 2 {k} {k} {end}| ZMPOP 2 {k} {k} {end} COUNT {n}
+        BZPOPMIN {k} {k} 0.001| BZPOPMAX {k} 0.001| BZMPOP 0.001 2 {k} {k} {end} COUNT 2
+        ZSCAN {k} 0 COUNT 100000| ZRANDMEMBER {k} 100000 WITHSCORES| ZRANDMEMBER {k} 0
+        4 ZADD {t}lex {even:20}| ZRANGEBYLEX {t}lex {lex} {lex}| ZREVRANGEBYLEX {t}lex {lex} {lex}
+        ZLEXCOUNT {t}lex {lex} {lex}| ZRANGE {t}lex {lex} {lex} BYLEX LIMIT {n} {n}
+        ZREMRANGEBYLEX {t}lex {lex} {lex}| ZRANGE {t}lex {lex} {lex} BYLEX REV
+    """,
+    "stream": """
+        10 XADD {k} {new} {pair:3}| XADD {k} {trim} {new} {pair}| XADD {k} NOMKSTREAM {new} {pair}
+        XADD {k} {id} {pair}| XLEN {k}| 2 XRANGE {k} {from} {from}| XRANGE {k} - + COUNT {n}
+        XREVRANGE {k} {from} {from}| 2 XDEL {k} {id:3}| XTRIM {k} {trim}| XSETID {k} {id}
+        XSETID {k} 900-9 ENTRIESADDED 950| XINFO STREAM {k}
+        XREAD COUNT {n} STREAMS {k} {k} {id} {id}| XREAD STREAMS {k} {k} {id} $
+        4 XGROUP CREATE {k} {g} {at}| XGROUP CREATE {k} {g} {at} MKSTREAM
+        XGROUP CREATE {k} {g} {id} ENTRIESREAD {n}| XGROUP SETID {k} {g} {at}
+        XGROUP DESTROY {k} {g}| XGROUP SETID {k} {g} {id} ENTRIESREAD {n}
+        XGROUP CREATECONSUMER {k} {g} {c}| XGROUP DELCONSUMER {k} {g} {c}
+        5 XREADGROUP GROUP {g} {c} COUNT {n} STREAMS {k} >| 2 XREADGROUP GROUP {g} {c} STREAMS {k} >
+        XREADGROUP GROUP {g} {c} NOACK STREAMS {k} >
+        XREADGROUP GROUP {g} {c} COUNT {n} STREAMS {k} {k} > {id}| 2 XACK {k} {g} {id:3}
+        XREADGROUP GROUP {g} {c} STREAMS {k} {id}| XPENDING {k} {g}| XPENDING {k} {g} - + {n}
+        XPENDING {k} {g} IDLE 100000 - + 9| XPENDING {k} {g} {from} {from} {n} {c}| XINFO GROUPS {k}
+        XCLAIM {k} {g} {c} 0 {id:3}| XCLAIM {k} {g} {c} 0 {id:2} FORCE
+        XCLAIM {k} {g} {c} 100000 {id}| XCLAIM {k} {g} {c} 0 {id:2} JUSTID
+        XCLAIM {k} {g} {c} 0 {id} RETRYCOUNT 7 LASTID {id}
+        XCLAIM {k} {g} {c} 0 {id} FORCE JUSTID IDLE 5| XAUTOCLAIM {k} {g} {c} 0 {id} COUNT 5
+        XAUTOCLAIM {k} {g} {c} 0 - JUSTID| XINFO CONSUMERS {k} {g}| XINFO STREAM {k} FULL COUNT {n}
+    """,
+}
 
 
-def random_command(rng):
-    """A command on one or more of KEYS. Its reply does not depend on the moment."""
-    key, other, value = rng.choice(KEYS), rng.choice(KEYS), rng.choice(VALUES)
-    return rng.choice([
-        f"GET {key}", f"STRLEN {key}", f"EXISTS {key} {other}", f"MGET {key} {other} {key}",
-        f"TYPE {key}", f"EXPIRETIME {key}", f"TOUCH {key} {other}", f"GETEX {key}",
-        f"SET {key} {value}", f"SET {key} {value} NX", f"SET {key} {value} XX GET",
-        f"SET {key} {value} EXAT 33000000000", f"SET {key} {value} KEEPTTL", f"SETNX {key} {value}",
-        f"MSET {key} {value} {other} 2", f"GETSET {key} {value}", f"APPEND {key} tail",
-        f"INCR {key}", f"DECRBY {key} 3", f"INCRBY {key} {value}", f"INCRBYFLOAT {key} 0.5",
-        f"DEL {key}", f"UNLINK {key} {other}", f"GETDEL {key}", f"PERSIST {key}",
-        f"EXPIREAT {key} 33000000000", f"EXPIREAT {key} 33000000001 GT", f"EXPIREAT {key} 1",
-        f"GETEX {key} EXAT 33000000002", f"GETEX {key} PERSIST", f"SETEX {key} 1000 {value}",
-        f"RENAME {key} {other}", f"RENAMENX {key} {other}", f"COPY {key} {other}",
-        f"COPY {key} {other} REPLACE", f"MSETNX {key} {value} {other} 2",
-        f"BITFIELD {key} INCRBY u8 #1 200 OVERFLOW SAT SET i5 3 -100 GET u16 0",
-        *random_hash_commands(rng, key, value),
-        *random_set_commands(rng, key, other),
-    ])
+def table(texts):
+    """The commands of each kind, as often as their numbers say."""
+    found = {}
+    for kind, text in texts.items():
+        lines = [line.strip() for line in re.split(r"[|\n]", text) if line.strip()]
+        counted = [re.fullmatch(r"(?:(\d+) )?(.+)", line).groups() for line in lines]
+        found[kind] = [command for count, command in counted for _ in range(int(count or 1))]
+    return found
 
 
-def random_hash_commands(rng, key, value):
-    """As many commands on hashes again: some find strings where hashes should be."""
-    field, other = rng.choice("abcd"), rng.choice("abcd")
-    if rng.random() < 0.2:
-        # Some of these together make a large hash.
-        value = "long" * 200
-    return [
-        f"HGET {key} {field}", f"HMGET {key} {field} {other} {field}", f"HGETALL {key}",
-        f"HKEYS {key}", f"HVALS {key}", f"HLEN {key}", f"HSTRLEN {key} {field}",
-        f"HEXISTS {key} {field}", f"HSET {key} {field} {value}",
-        f"HSET {key} {field} {value} {other} 2", f"HMSET {key} {other} {value} {field} 3",
-        f"HSETNX {key} {field} {value}", f"HDEL {key} {field}", f"HDEL {key} {field} {other}",
-        f"HINCRBY {key} {field} 3", f"HINCRBY {key} {field} {value}",
-        f"HINCRBYFLOAT {key} {field} 0.5", f"HRANDFIELD {key} 10 WITHVALUES", f"HSCAN {key} 0",
-        f"HSCAN {key} 0 MATCH [ab]", f"DEL {key}", f"TYPE {key}",
-    ]
+COMMANDS = table(COMMANDS)
+# What makes a value of a kind large, so that it has rows, which Doyen keeps one by one.
+FILLER = {
+    "string": ["SET {t}a " + "x" * 40_000],
+    "keys": ["SET {t}a " + "x" * 40_000],
+    "hash": ["HSET {t}a " + " ".join(f"m{n} {'v' * 40}{n}" for n in range(70))],
+    "set": ["SADD {t}a " + " ".join(f"m{n}{'x' * 40}" for n in range(70)), "SADD {t}b "
+        + " ".join(str(n * 1000) for n in range(700))],
+    "list": ["RPUSH {t}a " + " ".join(f"m{n % 40}{'x' * (n % 50)}" for n in range(90))],
+    "zset": ["ZADD {t}a " + " ".join(f"{n % 9} m{n}{'x' * 30}" for n in range(90)), "ZADD {t}lex "
+        + " ".join(f"0 m{n}{'x' * 30}" for n in range(90))],
+    "stream": [*[f"XADD {{t}}a {n}-1 m1 {'v' * 20}" for n in range(1, 40)],
+        "XGROUP CREATE {t}a g 0"],
+}
+# Whatever these say of a key is compared at the end of a sequence.
+STATE = {
+    b"string": ["GET"], b"list": ["LRANGE 0 -1", "LLEN"], b"set": ["SMEMBERS", "SCARD"],
+    b"zset": ["ZRANGE 0 -1 WITHSCORES", "ZREVRANGE 0 -1", "ZCARD"], b"hash": ["HGETALL", "HLEN"],
+    b"stream": ["XRANGE - +", "XLEN", "XINFO STREAM FULL COUNT 0"],
+}
+# Mistakes that are found whatever the key holds, or with the key of their kind, which is there.
+MISTAKES = {
+    "hash": """
+        HSET * a| HGET *| HINCRBY * f x| HINCRBY * word 1| HINCRBYFLOAT * f x| HRANDFIELD * x
+        HMGET *| HSCAN * x| HSCAN * 0 COUNT 0| HSCAN * 0 FOO| HINCRBY * f 9223372036854775807
+        HINCRBYFLOAT * word 1| HRANDFIELD * 1 FOO| HRANDFIELD * -9223372036854775808 WITHVALUES
+        HINCRBY * f 9223372036854775808| HSETNX * a| HSCAN * 0 MATCH
+    """,
+    "set": """
+        SADD *| SPOP * x| SPOP * -1| SPOP * 1 2| SRANDMEMBER * x| SRANDMEMBER * -9223372036854775808
+        SINTERCARD 0 *| SINTERCARD x *| SINTERCARD 1 * LIMIT -1| SINTERCARD 1 * FOO 1
+        SINTERCARD 3 *| SMOVE * x| SSCAN * x| SSCAN * 0 COUNT 0| SINTERCARD 1 * LIMIT| SINTERSTORE *
+    """,
+    "list": """
+        LPUSH *| LPOP * x| LPOP * -1| LPOP * 1 2| LINDEX * x| LINDEX *| LRANGE * a 1| LRANGE * 0
+        LSET * 500 v| LSET * x v| LINSERT * NEAR a b| LINSERT * BEFORE a| LREM * x a| LTRIM * a 1
+        LPOS *| LPOS * a RANK 0| LPOS * a RANK x| LPOS * a COUNT -1| LPOS * a MAXLEN -1
+        LPOS * a FOO 1| LPOS * a RANK| LMOVE * * UP LEFT| LMOVE * * LEFT UP| LMPOP 0 * LEFT
+        LMPOP 1 * UP| LMPOP 2 * LEFT| LMPOP 1 * LEFT COUNT 0| LMPOP 1 * LEFT FOO 1| LMPOP x * LEFT
+        LMPOP 1 * LEFT COUNT 1 COUNT 2| BLPOP * x| BLPOP * -1| BLPOP *| BLMPOP x 1 * LEFT
+        BLMPOP 0.01 1 * LEFT COUNT -1| BLMOVE * * LEFT RIGHT -1| BRPOPLPUSH * * x| BLPOP * 1e400
+        LINDEX * 9223372036854775808| LRANGE * -9223372036854775808 9223372036854775807| RPOP * 1.5
+    """,
+    "zset": """
+        ZADD *| ZADD * 1| ZADD * x m| ZADD * nan m| ZADD * NX XX 1 m| ZADD * GT LT 1 m
+        ZADD * NX GT 1 m| ZADD * INCR 1 a 2 b| ZADD * NX| ZADD * 1 a 2| ZINCRBY * x m
+        ZINCRBY * nan m| ZRANGE * a 1| ZRANGE * 0| ZRANGE * 0 1 FOO| ZRANGE * 0 1 LIMIT 0 1
+        ZRANGE * 0 1 BYLEX| ZRANGE * (x 1 BYSCORE| ZRANGE * [a [b BYLEX WITHSCORES
+        ZRANGE * 0 1 BYSCORE BYLEX| ZRANGEBYSCORE * x 1| ZRANGEBYSCORE * 1 (x
+        ZRANGEBYSCORE * 0 1 LIMIT 0| ZRANGEBYSCORE * nan 1| ZRANGEBYSCORE * 0 1 LIMIT x 1
+        ZRANGEBYLEX * a b| ZRANGEBYLEX * [a b| ZLEXCOUNT * a +| ZCOUNT * a 1
+        ZREVRANGEBYSCORE * 1 0 FOO| ZREVRANGEBYLEX * + -x| ZREVRANGE * 0 x| ZREVRANGE * 0 1 REV
+        ZPOPMIN * x| ZPOPMIN * -1| ZPOPMIN * 1 2| ZMPOP 1 * UP| ZMPOP 0 * MIN| ZMPOP 1 * MIN COUNT 0
+        ZMPOP 2 * MIN| BZPOPMIN * x| BZPOPMIN * -1| BZMPOP -1 1 * MIN| ZUNION 0 *| ZUNION x *
+        ZUNION 2 *| ZUNION 1 * WEIGHTS| ZUNION 1 * WEIGHTS x| ZUNION 1 * AGGREGATE avg
+        ZUNION 1 * FOO| ZDIFF 1 * WEIGHTS 1| ZDIFFSTORE * 1 * WITHSCORES| ZINTERCARD 1 * LIMIT -1
+        ZINTERCARD 0 *| ZINTERCARD 5 *| ZINTERCARD x *| ZUNIONSTORE * 0 *
+        ZINTERSTORE * 1 * WITHSCORES| ZRANGESTORE * * 0 1 WITHSCORES| ZRANGESTORE * * a 1
+        ZREMRANGEBYRANK * a 1| ZREMRANGEBYSCORE * x 1| ZREMRANGEBYLEX * x y| ZRANDMEMBER * x
+        ZRANDMEMBER * 1 FOO| ZRANDMEMBER * -9223372036854775808 WITHSCORES
+        ZRANDMEMBER * 1 WITHSCORES 2| ZSCAN * x| ZSCAN * 0 COUNT 0| ZRANK * a FOO| ZADD * inf m
+        ZINCRBY * -inf inf| ZADD * INCR -inf inf| ZADD * XX GT LT 1 m| ZMSCORE *
+        ZRANGE * 0 1 REV FOO
+    """,
+    "stream": """
+        XADD *| XADD * 1-1| XADD * 0-0 a b| XADD * 99-99 a| XADD * x a b| XADD * 1-1 a b
+        XADD * 1-x a b| XADD * MAXLEN 5| XADD * MAXLEN x 99-1 a b| XADD * MAXLEN -1 99-1 a b
+        XADD * FOO 99-1 a b| XADD * MAXLEN 5 LIMIT 1 99-1 a b| XADD * MINID x 99-1 a b
+        XADD * MAXLEN ~ 5 LIMIT x 99-1 a b| XADD * MAXLEN 5 MINID 5 99-1 a b| XTRIM *
+        XTRIM * MAXLEN| XTRIM * FOO 1| XTRIM * MAXLEN = 1 LIMIT 5| XTRIM * MAXLEN -1
+        XTRIM * MAXLEN ~ 1 LIMIT -1| XTRIM * MAXLEN 1 FOO| XLEN * x| XRANGE * a b
+        XRANGE * - + COUNT| XRANGE * - + COUNT x| XRANGE * - + FOO 1| XRANGE * (- +| XRANGE * - (+
+        XRANGE * -| XRANGE * (18446744073709551615-18446744073709551615 +| XREVRANGE * - (0-0
+        XDEL *| XDEL * x| XREAD STREAMS *| XREAD FOO| XREAD COUNT x STREAMS * 0| XREAD STREAMS * x
+        XREAD STREAMS * >| XREAD BLOCK x STREAMS * 0| XREAD BLOCK -1 STREAMS * 0| XREAD COUNT 1
+        XREAD STREAMS * * 0| XREAD NOACK STREAMS * 0| XREADGROUP STREAMS * >
+        XREADGROUP GROUP g c STREAMS * 0 0| XREADGROUP GROUP no c STREAMS * >
+        XREADGROUP GROUP g c STREAMS * x| XREADGROUP GROUP g c STREAMS * $
+        XREADGROUP GROUP g STREAMS * >| XGROUP FOO *| XGROUP CREATE * g| XGROUP CREATE * g 0
+        XGROUP CREATE * h x| XGROUP CREATE * h 0 FOO| XGROUP CREATE * h 0 ENTRIESREAD x
+        XGROUP CREATE * h 0 ENTRIESREAD -5| XGROUP SETID * no 0| XGROUP SETID * g x
+        XGROUP DESTROY * no| XGROUP DESTROY *| XGROUP CREATECONSUMER * no c
+        XGROUP CREATECONSUMER * g| XGROUP DELCONSUMER * no c| XACK * g| XACK * g x| XACK * no 1-1
+        XPENDING *| XPENDING * no| XPENDING * g - +| XPENDING * g x + 1| XPENDING * g - + x
+        XPENDING * g IDLE x - + 1| XPENDING * g IDLE 1| XPENDING * g - + 1 c d| XCLAIM * g c
+        XCLAIM * g c x 1-1| XCLAIM * g c 0 x| XCLAIM * no c 0 1-1| XCLAIM * g c 0 1-1 FOO
+        XCLAIM * g c 0 1-1 IDLE x| XCLAIM * g c 0 1-1 RETRYCOUNT -1| XCLAIM * g c 0 1-1 LASTID x
+        XCLAIM * g c 0 1-1 TIME| XCLAIM * g c -1 9-9| XAUTOCLAIM * g c x 0| XAUTOCLAIM * g c 0 x
+        XAUTOCLAIM * g c 0 0 COUNT 0| XAUTOCLAIM * no c 0 0| XAUTOCLAIM * g c 0 0 FOO
+        XAUTOCLAIM * g c 0| XAUTOCLAIM * g c 0 0 COUNT x| XINFO| XINFO FOO *| XINFO STREAM * FOO
+        XINFO STREAM * FULL COUNT| XINFO STREAM * FULL COUNT x| XINFO GROUPS no
+        XINFO CONSUMERS * no| XINFO STREAM no| XINFO CONSUMERS *| XSETID *| XSETID * x| XSETID * 0-1
+        XSETID * 99-1 ENTRIESADDED 1| XSETID * 99-1 ENTRIESADDED -1| XSETID * 99-1 ENTRIESADDED x
+        XSETID * 99-1 MAXDELETEDID 100-1| XSETID * 99-1 FOO 1| XSETID no 1-1| XGROUP CREATE no g 0
+    """,
+}
+MISTAKES = table(MISTAKES)
+# What the mistakes find.
+RIGHT = ["HSET {t}hash a 1 f 5 word x", "SADD {t}set 1 2 a", "RPUSH {t}list a b c",
+    "ZADD {t}zset 1 a 2 b inf inf", "XADD {t}stream 1-1 a b", "XADD {t}stream 2-0 a b",
+    "XGROUP CREATE {t}stream g 0"]
 
 
-def random_set_commands(rng, key, other):
-    """Commands on sets, which find other values, too."""
-    members = ["1", "-7", "300", "70000", "a", "b", "long" * 200]
-    member, another = rng.choice(members), rng.choice(members)
-    return [
-        f"SADD {key} {member}", f"SADD {key} {member} {another} 5", f"SADD {other} {another}",
-        f"SREM {key} {member}", f"SREM {key} {member} {another} 5", f"SISMEMBER {key} {member}",
-        f"SMISMEMBER {key} {member} {another}", f"SMEMBERS {key}", f"SCARD {key}",
-        f"SPOP {key} 100", f"SRANDMEMBER {key} 100", f"SSCAN {key} 0", f"SMOVE {key} {other} {member}",
-        f"SINTER {key} {other}", f"SUNION {key} {other}", f"SDIFF {key} {other}",
-        f"SINTERCARD 2 {key} {other}", f"SINTERSTORE {{t}}d {key} {other}",
-        f"SUNIONSTORE {{t}}d {key} {other}", f"SDIFFSTORE {{t}}d {key} {other}",
-    ]
+class Draw:
+    """Draws commands, and the words in them."""
+
+    def __init__(self, rng, old, kind=None, large=False):
+        self.rng, self.old, self.kind, self.large = rng, old, kind, large
+        # The highest id of a stream so far.
+        self.top = 1 + large * 39
+
+    def command(self):
+        while True:
+            often = self.kind and self.rng.random() < 0.9
+            kind = self.kind if often else self.rng.choice([*COMMANDS])
+            line = self.rng.choice(COMMANDS[kind]).format_map(self)
+            if not (self.old and SINCE_7_2.search(line)):
+                return line
+
+    def __getitem__(self, name):
+        return Word(self, name)
+
+    def word(self, name):
+        rng, choice, some = self.rng, self.rng.choice, self.rng.randrange
+        longest = [0] * 5 + ([30, 40, 40, 600] if self.large else [30])
+        if name == "new":
+            self.top += some(3)
+            return choice([f"{self.top}-{some(4)}", f"{self.top}-*", str(self.top)])
+        return {
+            "t": lambda: "{t}",
+            "k": lambda: choice(KEYS),
+            "m": lambda: f"m{some(70 if self.large else 12)}{'x' * choice(longest)}",
+            "pair": lambda: f"m{some(70 if self.large else 12)} {self.word('value')}",
+            "value": lambda: choice(["1", "-7", "word", "''", "1.5", "9223372036854775807",
+                "v" * choice(longest)]),
+            "number": lambda: choice(["1", "-7", str(some(700) * 1000), "70000", "5000000000"]),
+            "n": lambda: str(choice([0, 1, 2, 5, 50])),
+            "i": lambda: str(some(-12, 50)) if some(9) else choice(["-500", "500", "-1", "0"]),
+            "side": lambda: choice(["LEFT", "RIGHT", "left"]),
+            "end": lambda: choice(["MIN", "MAX"]),
+            "fold": lambda: choice(["MIN", "MAX", "SUM"]),
+            "score": lambda: choice([str(some(-9, 9))] * 4 + [str(some(-40, 40) / 4), "inf", "-inf",
+                "+5", "1e3"]),
+            "scored": lambda: f"{self.word('score')} {self.word('m')}",
+            "even": lambda: f"0 {self.word('m')}",
+            "zadd": lambda: choice(["NX", "XX", "GT", "LT", "CH", "XX CH", "GT CH", "XX LT"]),
+            "bound": lambda: choice(["-inf", "+inf", f"({some(-9, 9)}", str(some(-9, 9))]),
+            "lex": lambda: choice(["-", "+", f"[m{some(70)}", f"(m{some(70)}"]),
+            "g": lambda: choice("ggggggghhh"),
+            "c": lambda: choice(["c1", "c2", "c3"]),
+            "id": lambda: str(some(1, self.top + 2)) + choice(["", f"-{some(4)}"]),
+            "at": lambda: choice(["0", "$", self.word("id")]),
+            "from": lambda: choice(["-", "+", self.word("id"), "(" + self.word("id")]),
+            "trim": lambda: choice([f"MAXLEN {some(60)}", f"MAXLEN = {some(60)}",
+                f"MINID {self.word('id')}", f"MINID = {self.word('id')}"]),
+        }[name]()
+
+
+class Word:
+    def __init__(self, draw, name):
+        self.draw, self.name = draw, name
+
+    def __format__(self, most):
+        count = self.draw.rng.choice([1, 1, 2, int(most)]) if most else 1
+        return " ".join(self.draw.word(self.name) for _ in range(count))
+
+
+def sequence(rng, old):
+    """A sequence of commands of one client, mostly on values of one kind, small or large."""
+    kind, large = rng.choice([*COMMANDS]), rng.random() < 0.5
+    draw, lines = Draw(rng, old, kind, large), list(FILLER[kind]) if large else []
+    for _ in range(rng.choice([6, 12, 24])):
+        how = rng.random()
+        if how < 0.9:
+            lines.append(draw.command())
+        elif how < 0.94:
+            lines += ["MULTI", *[draw.command() for _ in range(rng.choice([1, 4]))], "EXEC"]
+        elif how < 0.97:
+            call = rng.choice(["return redis.call(unpack(ARGV))",
+                "return redis.pcall(unpack(ARGV))",
+                "local r = redis.call(unpack(ARGV)) redis.call([[TYPE]], KEYS[1]) return r"])
+            lines.append(f"EVAL '{call}' 5 {{t}}lex {' '.join(KEYS)} {draw.command()}")
+        else:
+            wrong = rng.choice([*MISTAKES])
+            lines += [line for line in RIGHT if f"{{t}}{wrong} " in line]
+            line = rng.choice(MISTAKES[wrong]).replace("*", f"{{t}}{wrong}")
+            lines += [line] if not (old and SINCE_7_2.search(line)) else []
+            lines.append(f"DEL {{t}}{wrong}")
+    return lines
 
 
 def random_mistake(rng):
@@ -539,24 +793,25 @@ def random_mistake(rng):
 def transactions(rng, count):
     """Random transactions of two clients: pairs of a client and a command. Client 0 makes them, and
     client 1 changes keys before, while or after it does."""
+    draw = Draw(rng, True)
     for _ in range(count):
         for _ in range(rng.choice([0, 0, 1, 3])):
-            yield rng.randrange(2), random_command(rng)
+            yield rng.randrange(2), draw.command()
         for _ in range(rng.choice([0, 1, 1, 2])):
             yield 0, "WATCH " + " ".join(rng.sample(KEYS, rng.randint(1, 3)))
         # One change at most: a key that came and went again is changed for Redis, but not for
         # Doyen.
         meddles = [rng.choice(["before", "while", "never"])]
         if meddles == ["before"]:
-            yield rng.randrange(2), random_command(rng)
+            yield rng.randrange(2), draw.command()
         yield 0, rng.choice(["MULTI"] * 12 + ["UNWATCH", "EXEC", "DISCARD", "PING"])
         size = rng.choice([0, 1, 2, 3, 5, 8])
         for at in range(size):
             if meddles == ["while"] and at == size // 2:
-                yield 1, random_command(rng)
+                yield 1, draw.command()
             kind = rng.random()
             if kind < 0.8:
-                yield 0, random_command(rng)
+                yield 0, draw.command()
             elif kind < 0.93:
                 yield 0, rng.choice(["PING", "PING hello", "ECHO hello", "SELECT 0", "UNWATCH",
                     "CLIENT GETNAME", "CLIENT SETNAME me"])
@@ -579,7 +834,7 @@ def words(line):
 
 
 def encode(args):
-    parts = [w.encode() for w in args]
+    parts = [w if isinstance(w, bytes) else w.encode() for w in args]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
@@ -602,6 +857,23 @@ class Client:
         self.socket.sendall(b"".join(encode(words(line)) for line in lines))
         for _ in lines:
             self.reply()
+
+    def same_as(self, other, lines):
+        """Asks both at once. Answers what differs, and the replies of this one."""
+        end = ["ECHO", "the end of this sequence"]
+        request = b"".join(encode(words(line)) for line in lines) + encode(end)
+        last = encode(end[1:])[4:]
+        for client in (self, other):
+            client.socket.sendall(request)
+        for client in (self, other):
+            while not client.buffer.endswith(last):
+                client.more()
+        equal = self.buffer == other.buffer
+        answers = [self.reply() for _ in lines]
+        others = answers if equal else [other.reply() for _ in lines]
+        self.buffer = other.buffer = b""
+        return [(line, ra, rb) for line, ra, rb in zip(lines, answers, others)
+            if not same(line, ra, rb)], answers
 
     def more(self):
         got = self.socket.recv(65536)
@@ -629,6 +901,32 @@ class Client:
         return line
 
 
+# The order of keys differs, and that of members and of the fields of a large hash.
+UNORDERED = set("""KEYS HGETALL HKEYS HVALS HSCAN HRANDFIELD EXEC SMEMBERS SPOP SRANDMEMBER SSCAN
+    SINTER SUNION SDIFF ZSCAN ZRANDMEMBER EVAL""".split())
+# Times, and the sizes of a tree that Doyen does not have.
+VARIES = [
+    (rb"((?:idle|inactive|seen-time|active-time|radix-tree-\w+)\r\n):-?\d+", rb"\1:0"),
+    # The score -0 is 0.
+    (rb",-0\r\n|\$2\r\n-0\r\n", rb",0\r\n"), (rb"\$1\r\n0\r\n", rb",0\r\n"),
+    (rb"(\*[34]\r\n\$\d+\r\n\d+-\d+\r\n(?:\$\d+\r\nc\d\r\n)?):\d+", rb"\1:0"),
+]
+
+
+def same(line, ra, rb):
+    """Whether two replies to a line are the same, except for what may differ."""
+    if ra == rb:
+        return True
+    name = line.split(" ", 1)[0].upper()
+    # A second may end between the two replies.
+    if name == "TTL" and abs(int(ra[1:]) - int(rb[1:])) <= 1:
+        return True
+    if name[0] == "Z" or name in ("XINFO", "XPENDING", "EXEC", "EVAL"):
+        for pattern, text in VARIES:
+            ra, rb = re.sub(pattern, text, ra), re.sub(pattern, text, rb)
+    return ra == rb or name in UNORDERED and sorted(ra.split(b"\r\n")) == sorted(rb.split(b"\r\n"))
+
+
 def compare(redis, doyen, protocol, known_here, verbose, seed):
     clients = [(Client(redis, protocol), Client(doyen, protocol)) for _ in range(2)]
     asked = differs = known = 0
@@ -648,15 +946,7 @@ def compare(redis, doyen, protocol, known_here, verbose, seed):
         story.append(f"{number}: {line}")
         if args[:1] and args[0].upper() in ("HELLO", "QUIT", "RESET"):
             a.connect(), b.connect()
-        if ra == rb:
-            continue
-        # A second may end between the two replies.
-        if args[0] == "TTL" and abs(int(ra[1:]) - int(rb[1:])) <= 1:
-            continue
-        # The order of keys differs, and that of members and of the fields of a large hash.
-        unordered = """KEYS HGETALL HKEYS HVALS HSCAN HRANDFIELD EXEC SMEMBERS SPOP SRANDMEMBER SSCAN
-            SINTER SUNION SDIFF""".split()
-        if args[0].upper() in unordered and sorted(ra.split(b"\r\n")) == sorted(rb.split(b"\r\n")):
+        if same(line, ra, rb):
             continue
         why = next((why for pattern, why in KNOWN + known_here if re.search(pattern, line)), None)
         if why is not None:
@@ -674,6 +964,54 @@ def compare(redis, doyen, protocol, known_here, verbose, seed):
     port = "plain port" if known_here is KNOWN_PLAIN else "cluster-aware port"
     print(f"{port}, RESP{protocol}: {asked} commands, {differs} replies differ, {known} on purpose")
     return differs
+
+
+def compare_sequences(redis, doyen, count, seed, old):
+    """Compares the replies of random sequences, and then what all keys hold. Each begins without
+    keys, so that any can be repeated alone. Also brings values from one to the other with DUMP."""
+    pairs = [(Client(redis, protocol), Client(doyen, protocol)) for protocol in (2, 3)]
+    keys = [*KEYS, "{t}lex"]
+    differs, asked = collections.Counter(), 0
+    for number in range(count):
+        rng, (a, b) = random.Random(f"{seed}/{number}"), pairs[number % 2]
+        lines = sequence(rng, old)
+        whole = lines + [f"{name} {key}" for key in keys for name in ("EXPIRETIME", "TYPE")]
+        different, answers = a.same_as(b, whole)
+        asked += len(whole)
+        if not different:
+            types = {key: reply[1:-2] for key, reply in zip(keys, answers[1 - 2 * len(keys)::2])}
+            if number % 8 == 0:
+                for key in [key for key, kind in types.items() if kind not in (b"none", b"stream")]:
+                    copy = f"{{t}}restored-{key[3:]}"
+                    for one, other in ((a, b), (b, a)):
+                        payload = one.ask(["DUMP", key]).split(b"\r\n", 1)[1][:-2]
+                        answer = other.ask(["RESTORE", copy, "0", payload, "REPLACE"])
+                        if answer != b"+OK\r\n":
+                            different.append((f"RESTORE {copy}", b"", answer))
+                    types[copy] = types[key]
+            state = [with_key(word, key) for key, kind in types.items()
+                for word in STATE.get(kind, []) if not (old and "FULL" in word)]
+            different += a.same_as(b, state)[0]
+        if different:
+            line, ra, rb = different[0]
+            differs[" ".join(line.split()[:1])] += 1
+            if differs[" ".join(line.split()[:1])] <= 3:
+                at = lines.index(line) if line in lines else len(lines)
+                print(f"RESP{a.protocol} sequence {number}: {line[:300]}\n    redis {ra[:300]!r}\n"
+                    f"    doyen {rb[:300]!r}\n    after "
+                    + " | ".join(line[:160] for line in lines[max(0, at - 25):at]))
+        for client in (a, b):
+            client.ask(["DEL", *keys, *[f"{{t}}restored-{key[3:]}" for key in keys]])
+    print(f"{count} sequences: {asked} commands, {sum(differs.values())} sequences differ, "
+        f"by command: {dict(differs)}")
+    return sum(differs.values())
+
+
+def with_key(words, key):
+    """Puts the key behind the name of a command, which has two words for XINFO."""
+    words = words.split()
+    at = 2 if words[0] == "XINFO" else 1
+    return " ".join(words[:at] + [key] + words[at:])
 
 
 def until(holds):
@@ -697,16 +1035,17 @@ def free():
 
 def main():
     binary, verbose = sys.argv[1], "--verbose" in sys.argv
-    seeds = [int(b) for a, b in zip(sys.argv, sys.argv[1:]) if a == "--seed"]
-    seed = seeds[0] if seeds else random.randrange(1 << 32)
-    print(f"seed of the transactions: {seed}")
+    options = dict(zip(sys.argv, sys.argv[1:]))
+    seed = int(options.get("--seed", random.randrange(1 << 32)))
+    server = options.get("--server", "redis-server")
+    print(f"seed of what is random: {seed}")
     with tempfile.TemporaryDirectory() as place:
         plain, cluster = free(), free()
         quiet = ["--save", "", "--dir", place, "--logfile", "redis.log", "--bind", "127.0.0.1"]
         started = [
-            subprocess.Popen(["redis-server", "--port", str(plain), *quiet]),
+            subprocess.Popen([server, "--port", str(plain), *quiet]),
             # Without a cluster port it would need the port 10,000 above its own.
-            subprocess.Popen(["redis-server", "--port", str(cluster), "--cluster-enabled", "yes",
+            subprocess.Popen([server, "--port", str(cluster), "--cluster-enabled", "yes",
                 "--cluster-port", str(free()), "--cluster-config-file", f"nodes-{cluster}.conf",
                 *quiet]),
         ]
@@ -726,7 +1065,14 @@ def main():
             until(lambda: Client(port["resp"], 2).ask(["GET", "k"]).startswith(b"$"))
             pairs = [(plain, port["resp"], KNOWN_PLAIN), (cluster, port["resp-cluster"],
                 KNOWN_CLUSTER)]
-            differs = sum(compare(redis, doyen, protocol, known, verbose, seed) for redis, doyen,
+            info = Client(plain, 2).ask(["INFO", "server"])
+            version = re.search(rb"redis_version:(\d+)\.(\d+)", info).groups()
+            count = int(options.get("--sequences", SEQUENCES))
+            differs = compare_sequences(plain, port["resp"], count, seed,
+                [int(part) for part in version] < [7, 2])
+            if "--server" in options:
+                return 1 if differs else 0
+            differs += sum(compare(redis, doyen, protocol, known, verbose, seed) for redis, doyen,
                 known in pairs for protocol in (2, 3))
         finally:
             for process in started:
