@@ -63,8 +63,13 @@ static BLOCKING: &[Blocking] = &[
         grants: true,
         line: |_| Bytes::new(),
     },
+    // As in Redis, a stream that is something else now is an error to those that wait for a group.
     Blocking {
         line: |inputs| inputs.bytes[0].clone(),
+        blocked: |outcome, grants| match outcome {
+            Outcome::Failed(Failure::WrongType) => None,
+            outcome => finds_nothing(outcome, grants),
+        },
         ..waits_for(&super::stream_reads::GROUP_WAIT)
     },
     // An entry is for all that wait for one.
@@ -92,22 +97,25 @@ const fn waits_for(procedure: &'static Procedure) -> Blocking {
     Blocking {
         procedure,
         rests: |_| true,
-        blocked: |outcome, grants| {
-            let grants = if broken(&mutant::GRANTS_TWICE) {
-                0
-            } else {
-                grants
-            };
-            let is_for_it = match outcome {
-                Outcome::Int(held) => usize::try_from(*held).is_ok_and(|held| held > grants),
-                Outcome::Failed(Failure::WrongType) => false,
-                _ => true,
-            };
-            (!is_for_it).then_some(LOOKED_AT_MS)
-        },
+        blocked: finds_nothing,
         grants: true,
         line: |_| Bytes::new(),
     }
+}
+
+/// What its outcome says: a caller with a grant has one of those that it counted.
+fn finds_nothing(outcome: &Outcome, grants: usize) -> Option<u64> {
+    let grants = if broken(&mutant::GRANTS_TWICE) {
+        0
+    } else {
+        grants
+    };
+    let is_for_it = match outcome {
+        Outcome::Int(held) => usize::try_from(*held).is_ok_and(|held| held > grants),
+        Outcome::Failed(Failure::WrongType) => false,
+        _ => true,
+    };
+    (!is_for_it).then_some(LOOKED_AT_MS)
 }
 
 /// Beyond the limit of operations that wait, this part of it is kept for those of holders.

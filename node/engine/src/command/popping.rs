@@ -57,8 +57,8 @@ pub(super) fn pop_one(c: CommandCall<'_>, takes: &'static PopKind) -> Parsed {
 
 /// A pop from several keys that waits as long as the first argument says.
 pub(super) fn pop_some(c: CommandCall<'_>, kind: KindOfWord, shape: Shape) -> Parsed {
-    let timeout = timeout(c, 1)?;
     let (keys, takes, count) = popping(c, 2, kind)?;
+    let timeout = timeout(c, 1)?;
     Ok(ParsedRequest::Pop(Box::new(BlockingPop {
         shape,
         count,

@@ -104,6 +104,14 @@ impl BlockingPop {
         self.take(at..at + 1, true)
     }
 
+    /// Whether it ends if a key is of another kind when it was woken: the one to which an element
+    /// goes, or the stream of a group.
+    #[must_use]
+    pub fn ends_at_wrong_kind(&self) -> bool {
+        let reads_group = self.reads.as_ref().is_some_and(StreamReads::is_of_group);
+        self.to.is_some() || reads_group
+    }
+
     /// Whether it first tries all of its keys in one operation, if they are in one partition.
     #[must_use]
     pub fn tries_all(&self) -> bool {

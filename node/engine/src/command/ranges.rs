@@ -323,7 +323,10 @@ fn bit_position(c: CommandCall<'_>) -> Parsed {
     let inputs = match c.args.len() {
         3 => [bit, 0, -1, 0, 0],
         4 => [bit, c.number(3)?, -1, 0, 0],
-        5 | 6 => [bit, c.number(3)?, c.number(4)?, unit(c, 5)?, 1],
+        5 | 6 => {
+            let (start, unit) = (c.number(3)?, unit(c, 5)?);
+            [bit, start, c.number(4)?, unit, 1]
+        }
         _ => return Err(SYNTAX.into()),
     };
     c.shaped(

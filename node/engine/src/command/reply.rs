@@ -84,7 +84,7 @@ pub enum Shape {
     Score,
     /// Members, each with its score, two and two (ZRANGE).
     Scored,
-    /// The same of one, or of a rank (ZRANK).
+    /// The same of one, or of a rank (ZRANK): a nil array if there is none.
     LastScore,
     /// A key, and members with their scores (ZMPOP).
     Popped,
@@ -190,9 +190,10 @@ impl Shape {
             }
             (Outcome::Many(all), Self::Scored) => CommandReply::Pairs(scored(all)),
             (Outcome::Many(all), Self::LastScore) => CommandReply::Array(scored(all)),
-            (Outcome::Nil, Self::Popped | Self::PoppedOne | Self::Taken | Self::TreeTaken) => {
-                CommandReply::NilArray
-            }
+            (
+                Outcome::Nil,
+                Self::Popped | Self::PoppedOne | Self::Taken | Self::TreeTaken | Self::LastScore,
+            ) => CommandReply::NilArray,
             (Outcome::Bulk(tree), Self::Tree | Self::TreeTaken) => reply_of(&tree),
             (Outcome::Many(all), Self::PoppedOne) => {
                 let parts = all.into_iter().flat_map(|part| match part {

@@ -408,6 +408,7 @@ fn store(c: CommandCall<'_>, how: Combination, joint: &'static Joint) -> Parsed 
 }
 
 fn count_common(c: CommandCall<'_>) -> Parsed {
+    counted(c, 1)?;
     let (others, most) = common_of(c)?;
     let numbers = [
         Combination::Intersection as i64,

@@ -437,9 +437,9 @@ impl RangeOptions {
                 at += 2;
             } else if any && is(option, "REV") {
                 self.reverse = true;
-            } else if any && is(option, "BYSCORE") {
+            } else if any && self.by == PartBy::Rank && is(option, "BYSCORE") {
                 self.by = PartBy::Score;
-            } else if any && is(option, "BYLEX") {
+            } else if any && self.by == PartBy::Rank && is(option, "BYLEX") {
                 self.by = PartBy::Member;
             } else {
                 return Err(SYNTAX.into());

@@ -479,10 +479,12 @@ fn rank(c: CommandCall<'_>, reverse: bool) -> Parsed {
         _ => return Err(wrong_arity(c.name)),
     };
     let numbers = [i64::from(reverse), i64::from(with_score)];
-    c.shaped(
-        Action::call(&RANK, &numbers, [c.args.bytes(2)]),
-        Shape::LastScore,
-    )
+    let shape = if with_score {
+        Shape::LastScore
+    } else {
+        Shape::Plain
+    };
+    c.shaped(Action::call(&RANK, &numbers, [c.args.bytes(2)]), shape)
 }
 
 /// How many elements an argument says. It is not negative.
@@ -495,19 +497,21 @@ fn pop(c: CommandCall<'_>, procedure: &'static Procedure) -> Parsed {
     let (wanted, shape) = match c.args.len() {
         2 => (1, Shape::LastScore),
         3 => (positive(c.args.get(2))?, Shape::Scored),
-        _ => return Err(wrong_arity(c.name)),
+        _ => return Err(SYNTAX.into()),
     };
     c.shaped(Action::call(procedure, &[wanted], Vec::new()), shape)
 }
 
 fn draw_random(c: CommandCall<'_>) -> Parsed {
+    if c.args.len() == 2 {
+        return c.shaped(drawing(&RANDOM, 1, false), Shape::First);
+    }
+    let wanted = wanted(c)?;
     let with_scores = match c.args.len() {
-        2 => return c.shaped(drawing(&RANDOM, 1, false), Shape::First),
         3 => false,
         4 if is(c.args.get(3), "WITHSCORES") => true,
         _ => return Err(SYNTAX.into()),
     };
-    let wanted = wanted(c)?;
     if with_scores && wanted.unsigned_abs() > i64::MAX.unsigned_abs() / 2 {
         return Err("ERR value is out of range".into());
     }

@@ -329,10 +329,8 @@ fn claim_idle(c: CommandCall<'_>) -> Parsed {
         let option = c.args.get(at);
         if is(option, "COUNT") && at + 1 < c.args.len() {
             at += 1;
-            wanted = c.number(at)?;
-            if !(1..=CLAIMED_MAX).contains(&wanted) {
-                return Err("ERR COUNT must be > 0".into());
-            }
+            let count = integer(c.args.get(at)).filter(|count| (1..=CLAIMED_MAX).contains(count));
+            wanted = count.ok_or("ERR COUNT must be > 0")?;
         } else if is(option, "JUSTID") {
             ids_only = 1;
         } else {

@@ -315,6 +315,10 @@ impl StreamReads {
         }
     }
 
+    pub(super) const fn is_of_group(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Its names, as they stand in the command.
     pub(super) fn names(&mut self) -> impl Iterator<Item = &mut Bytes> {
         self.group.iter_mut().flatten()

@@ -72,6 +72,8 @@ fn a_sorted_set_is_the_same_wherever_it_is_asked_and_after_a_failover() {
     assert_eq!(w.scored(3, "z"), all);
     assert_eq!(w.texts_of(3, "ZRANK z c WITHSCORE"), ["2", "3.25"]);
     assert_eq!(w.zset_of(3, "ZREVRANK z c"), Outcome::Int(0));
+    let absent = w.zset_of(3, "ZRANK z none WITHSCORE");
+    assert_eq!(Shape::LastScore.reply(absent), CommandReply::NilArray);
     assert_eq!(w.zset_of(3, "ZREM z a b c d"), Outcome::Int(3));
     assert_eq!(w.ask(3, "z", Action::Exists), Outcome::Int(0));
 }

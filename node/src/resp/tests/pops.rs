@@ -225,9 +225,24 @@ async fn pops_and_moves_of_lists_wait() {
         ("BLPOP {t}d {t}n 0", Reply::Simple("QUEUED".into())),
         ("BRPOPLPUSH {t}d {t}n 0", Reply::Simple("QUEUED".into())),
         ("EXEC", Reply::Array(vec![element("{t}d", "1"), Reply::Nil])),
+        ("RPUSH {t}d 4", Reply::Int(1)),
     ] {
         assert_eq!(ask(&mut client, line).await, reply, "{line}");
     }
+    let body = "return redis.call('BLPOP', KEYS[1], 0)";
+    for reply in [element("{t}d", "4"), Reply::Nil] {
+        let answer = client.command(&["EVAL", body, "1", "{t}d"]).await.unwrap();
+        assert_eq!(answer, reply);
+    }
+    // The element that wakes a client stays for the next one, if it cannot go where it should.
+    let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    assert_eq!(ask(&mut client, "SADD {t}set m").await, Reply::Int(1));
+    let wrongly = node.waits(&["BLMOVE {t}e {t}set LEFT LEFT 0"], 1).await;
+    let rightly = node.waits(&["BLMOVE {t}e {t}f LEFT LEFT 0"], 2).await;
+    assert_eq!(ask(&mut client, "RPUSH {t}e x").await, Reply::Int(1));
+    assert_eq!(wrongly.replies().await, [error(wrong)]);
+    assert_eq!(rightly.replies().await, [bulk("x")]);
+    assert_eq!(ask(&mut client, "LLEN {t}e").await, Reply::Int(0));
     node.stop().await;
 }
 
@@ -284,6 +299,19 @@ async fn reads_of_streams_wait_for_entries() {
         panic!("no error")
     };
     assert!(why.starts_with("NOGROUP"), "{why}");
+    let made = ask(&mut client, "XGROUP CREATE s g $").await;
+    assert_eq!(made, Reply::Simple("OK".into()));
+    let both = [node.waits(&[group], 1).await, node.waits(&[group], 2).await];
+    let set = ask(&mut client, "SET s text").await;
+    assert_eq!(set, Reply::Simple("OK".into()));
+    for waiting in both {
+        let [Reply::Error(why)] = &waiting.replies().await[..] else {
+            panic!("no error")
+        };
+        assert!(why.starts_with("WRONGTYPE"), "{why}");
+    }
+    assert_eq!(ask(&mut client, "DEL s").await, Reply::Int(1));
+    assert_eq!(ask(&mut client, "XADD s 2-0 f v").await, bulk("2-0"));
     // Nothing waits in a transaction.
     ask(&mut client, "MULTI").await;
     ask(&mut client, "XREAD BLOCK 0 STREAMS s $").await;

@@ -280,6 +280,8 @@ impl PopReply {
         let nothing = match &outcome {
             outcome if self.pop.finds_nothing(from, outcome) => true,
             Outcome::Failed(Failure::CrossPartition) => matches!(self.step, PopStep::TryAll),
+            // What it waits for would be granted to it for ever.
+            Outcome::Failed(Failure::WrongType) if self.pop.ends_at_wrong_kind() => false,
             // It did not happen, and the client is to wait anyway.
             Outcome::Failed(
                 Failure::WrongType | Failure::Unavailable | Failure::Overtaken | Failure::Stale,
