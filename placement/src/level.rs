@@ -67,7 +67,8 @@ pub const SORTED: u16 = 17;
 /// From this level on, values are dumped and restored in Redis's format.
 pub const DUMPS: u16 = 17;
 
-/// From this level on, fields of a small collection expire without making it a table.
+/// From this level on, fields of a small collection expire without making it a table, and are
+/// deleted one by one in the log.
 pub const DATED_FIELDS: u16 = 17;
 
 /// From this level on, a key that is watched while it is absent is watched for what comes and goes.

@@ -361,6 +361,7 @@ impl Held {
             default_ttl_ms: terms.default_ttl_ms,
             value_bytes_max: host.limits.value_bytes_max,
             packed_bytes_max: host.limits.packed_bytes_max,
+            packed_small_bytes_max: host.limits.packed_small_bytes_max,
             level: host.tables.level(),
             versions_from: self.versions_from,
             next_write: self.next_write(),

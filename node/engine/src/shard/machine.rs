@@ -422,6 +422,7 @@ impl Gathering {
             default_ttl_ms: None,
             value_bytes_max: cx.host.limits.value_bytes_max,
             packed_bytes_max: cx.host.limits.packed_bytes_max,
+            packed_small_bytes_max: cx.host.limits.packed_small_bytes_max,
             level: cx.host.tables.level(),
             versions_from: 0,
             next_write: 0,

@@ -312,7 +312,7 @@ impl<'a> CollectionView<'a> {
         let deadline = kept(entry, cx);
         let change = if after.is_empty() {
             KeyChange::Delete
-        } else if after.len() <= cx.packed_bytes_max
+        } else if after.len() <= packed_max(kind, (after.len(), || packing.len(&after)), cx)
             && (cx.level >= DATED_FIELDS || !dated::is_dated(&after))
         {
             KeyChange::Packed {
@@ -344,6 +344,7 @@ impl<'a> CollectionView<'a> {
         cx: &RunContext,
     ) -> Option<(usize, KeyChange)> {
         let packed_bytes_max = cx.packed_bytes_max.saturating_mul(PACKED_TIMES);
+        let packed_bytes_max = packed_bytes_max.max(cx.packed_small_bytes_max);
         if given.bytes() <= packed_bytes_max {
             return None;
         }
@@ -451,7 +452,8 @@ impl<'a> CollectionView<'a> {
                     return (changed, KeyChange::Delete);
                 }
                 let may_pack = cx.level >= DATED_FIELDS || !table.has_dates();
-                if changed > 0 && left <= cx.packed_bytes_max / PACKED_AGAIN && may_pack {
+                let most = packed_max(self.kind, (left, || table.len() - changed), cx);
+                if changed > 0 && left <= most / PACKED_AGAIN && may_pack {
                     return (changed, self.packed_without(&fields, cx));
                 }
             }
@@ -512,6 +514,23 @@ impl<'a> CollectionView<'a> {
 
 /// A table with more rows than this stays one.
 const LEFT_MAX: usize = 256;
+
+/// Fields that take no more than this on average are small. As rows, each takes 80 bytes more.
+const SMALL_FIELD: usize = 64;
+
+/// The most bytes of one value, if these are so many fields.
+fn packed_max(
+    kind: Kind,
+    (bytes, count): (usize, impl FnOnce() -> usize),
+    cx: &RunContext,
+) -> usize {
+    let packs_small = kind.collection().is_some_and(|it| it.packs_small);
+    if packs_small && bytes > cx.packed_bytes_max / PACKED_AGAIN && bytes <= count() * SMALL_FIELD {
+        cx.packed_small_bytes_max.max(cx.packed_bytes_max)
+    } else {
+        cx.packed_bytes_max
+    }
+}
 
 /// A table becomes one value again if it has no more than this part of what may be one.
 const PACKED_AGAIN: usize = 4;
@@ -605,7 +624,8 @@ pub(crate) fn collection_of(
 ) -> KeyChange {
     let bytes: usize = rows.iter().map(Entry::len).sum();
     let may_pack = cx.level >= DATED_FIELDS || rows.iter().all(|row| row.deadline() == 0);
-    if bytes <= cx.packed_bytes_max
+    let most = packed_max(kind, (bytes, || rows.len()), cx);
+    if bytes <= most
         && may_pack
         && let Some(collection) = kind.collection()
     {
@@ -613,7 +633,7 @@ pub(crate) fn collection_of(
             .iter()
             .map(|row| (row.key(), row.value(), row.deadline()));
         let packed = packed_of(kind, collection.packing, fields);
-        if !packed.is_empty() && packed.len() <= cx.packed_bytes_max {
+        if !packed.is_empty() && packed.len() <= most {
             return KeyChange::of_value(kind, packed.into(), deadline);
         }
     }

@@ -17,6 +17,8 @@ pub(crate) struct RunContext<'a> {
     pub(crate) value_bytes_max: usize,
     /// Largest collection that is one value.
     pub(crate) packed_bytes_max: usize,
+    /// The same of a hash whose fields are small.
+    pub(crate) packed_small_bytes_max: usize,
     /// The level of the table: what every member knows.
     pub(crate) level: u16,
     /// What the numbers of the partition's versions count from.
@@ -41,6 +43,7 @@ impl RunContext<'static> {
             default_ttl_ms: None,
             value_bytes_max: 1 << 20,
             packed_bytes_max: 2 << 10,
+            packed_small_bytes_max: 2 << 10,
             level: u16::MAX,
             versions_from: 0,
             next_write: 0,

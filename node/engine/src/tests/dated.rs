@@ -25,6 +25,8 @@ struct DatedHash {
     seq: u64,
     clock: u64,
     level: u16,
+    /// The largest value of small fields.
+    small_bytes_max: usize,
     /// Whether the log has whole values, because a copy may lack them.
     teaches: bool,
 }
@@ -39,6 +41,7 @@ impl DatedHash {
             seq: 0,
             clock: 1,
             level,
+            small_bytes_max: PACKED_BYTES_MAX,
             teaches,
         }
     }
@@ -46,6 +49,7 @@ impl DatedHash {
     fn cx(&self) -> RunContext<'static> {
         RunContext {
             packed_bytes_max: PACKED_BYTES_MAX,
+            packed_small_bytes_max: self.small_bytes_max,
             level: self.level,
             ..RunContext::at(self.clock, 1_700_000_000_000 + self.clock)
         }
@@ -280,9 +284,11 @@ proptest! {
         all in prop::collection::vec(steps(), 0..60),
         old in any::<bool>(),
         teaches in any::<bool>(),
+        small in any::<bool>(),
     ) {
         let level = if old { DATED_FIELDS - 1 } else { DATED_FIELDS };
         let mut hash = DatedHash::new(level, teaches);
+        hash.small_bytes_max = [PACKED_BYTES_MAX, 2 * PACKED_BYTES_MAX][usize::from(small)];
         for (n, step) in all.iter().enumerate() {
             // The cluster speaks the new version from here on.
             if n > 30 {
@@ -315,6 +321,27 @@ fn a_small_hash_with_deadlines_stays_small() {
     assert!(one - without <= 10 + 8 + 2 + 32, "{without} {one}");
     hash.run("HPERSIST h FIELDS 1 a");
     assert_eq!(footprint(&mut hash), without);
+}
+
+#[test]
+fn many_small_fields_are_one_value() {
+    let mut hash = DatedHash::new(DATED_FIELDS, false);
+    hash.small_bytes_max = 4_000;
+    let set = |hash: &mut DatedHash, count: usize, bytes: usize| {
+        hash.run("HDEL h big");
+        for n in 0..count {
+            hash.run(&format!(
+                "HSETEX h PX 900 FIELDS 1 f{n} {}",
+                "v".repeat(bytes)
+            ));
+        }
+        hash.found().table.is_some()
+    };
+    assert!(!set(&mut hash, 100, 20));
+    // One that is large makes it rows, which its other fields alone would not be.
+    hash.run(&format!("HSET h big {}", "v".repeat(5_000)));
+    assert!(hash.found().table.is_some());
+    assert!(set(&mut hash, 200, 20));
 }
 
 #[test]

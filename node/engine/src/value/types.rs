@@ -79,6 +79,8 @@ pub(crate) struct OrderedRows {
 pub(crate) struct Collection {
     /// How it is packed.
     pub(crate) packing: &'static dyn Packing,
+    /// Whether one value may be larger if its fields are small.
+    pub(crate) packs_small: bool,
     /// How Redis would store fields with these values, from their number.
     pub(crate) encoding: fn(usize, &mut EachField<'_>) -> Encoding,
     /// The order of its rows, if they have one besides that of the hashes of their fields.

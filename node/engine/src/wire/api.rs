@@ -116,6 +116,9 @@ pub struct Limits {
     pub value_bytes_max: usize,
     /// The largest hash that is one value: 2 KiB. A larger one has a row for each field.
     pub packed_bytes_max: usize,
+    /// The same of a hash whose fields are small: 16 KiB. As rows, they would take several times
+    /// as much.
+    pub packed_small_bytes_max: usize,
     /// The most rows of a hash in one page of a read: 2,000. A hash of more than four pages is read
     /// in pages.
     pub page_rows: usize,
@@ -164,6 +167,7 @@ impl Default for Limits {
         Self {
             value_bytes_max: 16 << 20,
             packed_bytes_max: 2 << 10,
+            packed_small_bytes_max: 16 << 10,
             page_rows: 2_000,
             key_bytes_max: 64 << 10,
             memory_bytes_max: 0,
@@ -191,6 +195,7 @@ impl Limits {
     pub fn of_test() -> Self {
         Self {
             value_bytes_max: 1 << 20,
+            packed_small_bytes_max: 2 << 10,
             key_bytes_max: 1 << 10,
             memory_bytes_max: 64 << 20,
             tail_bytes_max: 8 << 20,

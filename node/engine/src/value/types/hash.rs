@@ -18,6 +18,7 @@ pub(crate) static HASH: Type = Type {
     },
     layout: Layout::Hashed(&Collection {
         packing: &ValuedFields,
+        packs_small: true,
         encoding,
         order: None,
         shown: |value| Cow::Borrowed(value),

@@ -24,6 +24,7 @@ pub(crate) static SET: Type = Type {
     },
     layout: Layout::Hashed(&Collection {
         packing: &SetMembers,
+        packs_small: false,
         encoding,
         order: None,
         shown: |value| Cow::Borrowed(value),
@@ -282,7 +283,8 @@ mod tests {
                     set = after;
                 } else {
                     let given = packed(members.iter().map(|member| &member[..]));
-                    let (after, added) = SetMembers.with(&set, Pairs::of(&given, false), FieldDeadline::Never);
+                    let given = Pairs::of(&given, false);
+                    let (after, added) = SetMembers.with(&set, given, FieldDeadline::Never);
                     // A copy may be told of the members one by one.
                     let one_by_one = members.iter().fold(set.clone(), |set, member| {
                         SetMembers.with_one(&set, (member, &[]), FieldDeadline::Never).0

@@ -24,6 +24,7 @@ pub(crate) static SORTED_SET: Type = Type {
     },
     layout: Layout::Hashed(&Collection {
         packing: &ScoredMembers,
+        packs_small: false,
         encoding,
         order: Some(&RowOrder {
             compare: |one, other| place(one).cmp(&place(other)),
@@ -245,7 +246,8 @@ mod tests {
                     set = after;
                 } else {
                     let given = packed(stored.iter().flat_map(|(m, s)| [&m[..], &s[..]]));
-                    let (after, added) = ScoredMembers.with(&set, pairs(&given), FieldDeadline::Never);
+                    let given = pairs(&given);
+                    let (after, added) = ScoredMembers.with(&set, given, FieldDeadline::Never);
                     // A copy may be told of the members one by one.
                     let one_by_one = stored.iter().fold(set.clone(), |set, (member, score)| {
                         ScoredMembers.with_one(&set, (member, score), FieldDeadline::Never).0
