@@ -34,7 +34,7 @@ use std::time::Duration;
 /// Keys of one partition that are expired in one step.
 const EXPIRE_SLICE: usize = 64;
 /// Freeing some rows of a cut takes as long as expiring this many keys.
-const FREED_COST: usize = 100;
+const FREED_COST: usize = 250;
 /// Unacknowledged bytes sent to a copy, for each partition. More waits in the log.
 pub(crate) const WINDOW: u64 = 8 << 20;
 /// About how many bytes one frame of a resent log has.
