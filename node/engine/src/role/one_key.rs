@@ -29,6 +29,10 @@ use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::ShardRequest;
 use doyen_placement::{Eviction, MapId, MemberId};
 
+/// The most rows of a table that one operation changes. Finding them may be quick; applying and
+/// sending so many takes half a second.
+const ROWS_MAX: usize = 200_000;
+
 /// An operation on one key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OneKey<'a> {
@@ -332,7 +336,7 @@ impl Held {
             None => action::apply(action, found, &cx),
             Some(idle_ms) => idle::apply(action, found, &cx, (idle_ms, terms.notes)),
         };
-        if budget.is_spent() {
+        if budget.is_spent() || change.rows() > ROWS_MAX {
             return Err(Barred::Refused(Failure::TooMuchWork));
         }
         let writes = KeyWrites::of(key, found.entry, &change);

@@ -112,6 +112,14 @@ impl KeyChange {
         }
     }
 
+    /// How many rows of a table come or go, one by one.
+    pub(crate) const fn rows(&self) -> usize {
+        match self {
+            Self::Rows { rows, .. } => rows.len(),
+            _ => 0,
+        }
+    }
+
     /// The effect that puts the whole collection, if only fields of it are logged.
     pub(crate) fn whole_of_fields(&self, map: MapId, key: &[u8], teaches: bool) -> Option<Effect> {
         match self {

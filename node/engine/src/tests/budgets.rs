@@ -473,6 +473,23 @@ fn one_command_that_does_too_much_changes_nothing() {
     );
 }
 
+/// `SPOP` of half a million members kept a thread busy for 1.2 s, and a node is silent after 1 s.
+#[test]
+fn one_command_changes_no_more_rows_than_are_applied_in_time() {
+    let mut w = world(5);
+    for first in (0..250_000).step_by(50_000) {
+        let members: String = (first..first + 50_000).map(|m| format!(" {m}")).collect();
+        assert_eq!(w.line(&format!("SADD s{members}")), Outcome::Int(50_000));
+    }
+    assert_eq!(
+        w.line("SPOP s 240000"),
+        Outcome::Failed(Failure::TooMuchWork)
+    );
+    assert_eq!(w.line("SCARD s"), Outcome::Int(250_000));
+    w.line("SPOP s 100000");
+    assert_eq!(w.line("SCARD s"), Outcome::Int(150_000));
+}
+
 /// A pipeline needs no transaction, and each command of it has a budget of its own.
 #[test]
 fn heavy_operations_of_one_pass_wait_for_the_next_ones() {
