@@ -470,7 +470,7 @@ fn nodes<B: AsRef<[u8]>>(entries: &[RdbStreamEntry<B>]) -> Vec<&[RdbStreamEntry<
     nodes
 }
 
-/// The listpack of entries, of which the first is the master entry.
+/// The listpack of entries. The first is the master entry.
 fn node_listpack<B: AsRef<[u8]>>(entries: &[RdbStreamEntry<B>]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut count = 0_usize;

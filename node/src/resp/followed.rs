@@ -55,7 +55,7 @@ impl FollowedKeyspace {
         }
     }
 
-    /// The subscription ended, or begins anew.
+    /// The subscription ended, or begins again.
     pub const fn restart(&mut self) {
         (self.id, self.ready) = (None, false);
     }

@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// A client that waits is told something.
+    /// A client that waits hears something.
     pub(crate) fn waiter_told(&mut self, id: ClientId, serial: u64, outcome: &Outcome) {
         self.trace.line(self.schedule.now(), || {
             format!("client {id} waited with #{serial}: {outcome:?}")

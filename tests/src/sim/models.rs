@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 const QUEUE: &str = "{queue";
 const RANKED: &str = "ranked";
 
-/// The members of a sorted set, so many that some have the same score.
+/// The members of a sorted set: more than there are scores.
 const MEMBERS: [&str; 5] = ["a", "bb", "ccc", "dddd", "e"];
 
 /// The names of queues and of sorted sets.

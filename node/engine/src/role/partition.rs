@@ -12,7 +12,7 @@ use crate::mutant::{self, broken};
 use crate::role::calls::Calls;
 use crate::role::holding::{Follower, PartitionRole};
 use crate::role::marks::Marks;
-use crate::store::Store;
+use crate::store::{Store, cuts};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::loads::Meter;
@@ -292,7 +292,7 @@ impl Held {
             && self
                 .lead()
                 .is_none_or(|l| l.quiet(&self.log) && !self.store.expires())
-            && !self.store.has_cuts()
+            && !cuts::has_cuts(&self.store)
     }
 }
 

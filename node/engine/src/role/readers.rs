@@ -63,15 +63,6 @@ impl Host {
         subscriptions.told_of_changes(most, peer, frame);
     }
 
-    /// Whether a subscriber learns which of its own operations made a change.
-    fn names_own(&mut self, peer: MemberId) -> bool {
-        peer == self.me
-            || self
-                .peers
-                .get(peer)
-                .is_some_and(|p| p.version >= OWN_CHANGES)
-    }
-
     /// Sends a frame to a subscriber, which may be this thread.
     fn tell_reader(&mut self, peer: MemberId, frame: Frame) {
         if peer == self.me {
@@ -253,7 +244,10 @@ impl Leading<'_> {
     fn tell_reader(&mut self, cx: &mut Host, n: usize) {
         let (at, lineage, committed) = (self.at, self.lineage, self.log.committed());
         let old_max = cx.limits.value_bytes_max;
-        let names_own = cx.names_own(self.lead.readers[n].peer);
+        // A subscriber learns which of its own operations made a change, if it knows of that.
+        let peer = self.lead.readers[n].peer;
+        let names_own =
+            peer == cx.me || cx.peers.get(peer).is_some_and(|p| p.version >= OWN_CHANGES);
         let reader = &mut self.lead.readers[n];
         let (peer, ticket) = (reader.peer, reader.ticket);
         if let Some(had) = reader.had.take() {

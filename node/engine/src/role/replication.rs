@@ -20,7 +20,7 @@ use crate::role::calls::Executed;
 use crate::role::holding::{Leading, PartitionRole};
 use crate::role::host::Host;
 use crate::role::split_point::SplitPointSearch;
-use crate::store::OverduePart;
+use crate::store::{OverduePart, cuts};
 use crate::wire::api::Lane;
 use crate::wire::frame::{self, Ack, FrameHead};
 use crate::wire::silence::AckWait;
@@ -282,8 +282,10 @@ impl Slot {
     pub(crate) fn note_overdue(&mut self, host: &mut Host) {
         let Some(held) = &self.held else { return };
         let expires = host.used && !self.frozen && held.lead().is_some_and(|l| l.open && l.serving);
-        let due =
-            || held.store.has_cuts() || held.store.is_overdue(held.clock.advance(host.data_now()));
+        let due = || {
+            cuts::has_cuts(&held.store)
+                || held.store.is_overdue(held.clock.advance(host.data_now()))
+        };
         if expires && !self.expiring && due() {
             host.upkeep.expires(self, &mut host.timers);
         }
@@ -317,7 +319,7 @@ impl Slot {
         }
         if held.free_rows(host) {
             *budget = budget.saturating_sub(FREED_COST);
-            more |= held.store.has_cuts();
+            more |= cuts::has_cuts(&held.store);
         }
         more
     }

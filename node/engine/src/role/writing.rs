@@ -6,7 +6,7 @@ use crate::mutant::{self, broken};
 use crate::role::host::Host;
 use crate::role::partition::{Held, Slot};
 use crate::role::replication::Primary;
-use crate::store::{Effect, Key, Undo};
+use crate::store::{Effect, Key, Undo, cuts};
 use crate::value::cause::{By, Cause};
 use crate::value::outcome::Outcome;
 use doyen_placement::{MapId, MemberId};
@@ -67,7 +67,7 @@ impl Held {
 
     /// Frees some rows that are hidden. False: there are none.
     pub(crate) fn free_rows(&mut self, host: &mut Host) -> bool {
-        let Some((map, key, kind, freed)) = self.store.next_freed() else {
+        let Some((map, key, kind, freed)) = cuts::next_freed(&self.store) else {
             return false;
         };
         let order = self.store.order(&key);

@@ -98,20 +98,10 @@ impl Shard {
             }
             self.begin_upkeep(now, round);
         }
-        self.look();
-        let host = &mut self.cx.host;
-        if host.upkeep.looking_at.is_empty() {
-            host.timers.cancel(Duty::Look);
-        } else {
-            host.timers.set(Duty::Look, now);
-        }
-    }
-
-    /// Looks at some partitions.
-    fn look(&mut self) {
+        // Some partitions are looked at.
         for _ in 0..UPKEEP_SLICE {
             let Some(at) = self.cx.host.upkeep.looking_at.pop_front() else {
-                return;
+                break;
             };
             let Some(slot) = self.slots.get_mut(at) else {
                 continue;
@@ -121,6 +111,12 @@ impl Shard {
             if !slot.quiet() {
                 self.cx.host.notice(slot);
             }
+        }
+        let host = &mut self.cx.host;
+        if host.upkeep.looking_at.is_empty() {
+            host.timers.cancel(Duty::Look);
+        } else {
+            host.timers.set(Duty::Look, now);
         }
     }
 

@@ -518,7 +518,7 @@ const LEFT_MAX: usize = 256;
 /// Fields that take no more than this on average are small. As rows, each takes 80 bytes more.
 const SMALL_FIELD: usize = 64;
 
-/// The most bytes of one value, if these are so many fields.
+/// The most bytes of one value that has `count` fields.
 fn packed_max(
     kind: Kind,
     (bytes, count): (usize, impl FnOnce() -> usize),

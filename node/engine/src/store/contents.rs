@@ -1,7 +1,7 @@
 //! The contents of one partition: a map of each number, and what all of them have together.
 
 use super::absences::Absences;
-use super::cuts::FreedRows;
+use super::cuts::{FreedRows, RangeRemoval};
 use super::effect::{Effect, Undo};
 use super::map::{Replaced, StoredMap};
 use super::maps::AllMaps;
@@ -207,10 +207,12 @@ impl Store {
                 kind,
                 field,
             } => self.delete_row(seq, (*map, order, key), (*kind, field)),
-            Effect::RowsCut { map, key, span, .. } => self.cut_rows(seq, (*map, order, key), span),
+            Effect::RowsCut { map, key, span, .. } => {
+                RangeRemoval(self).cut_rows(seq, (*map, order, key), span)
+            }
             Effect::RowsFreed {
                 map, key, freed, ..
-            } => self.free_rows((*map, order, key), freed),
+            } => RangeRemoval(self).free_rows((*map, order, key), freed),
             Effect::Deadline { map, key, deadline } => self
                 .date(*map, order, key, *deadline, seq)
                 .map_or(Undo::Nothing, |(deadline, version)| {
@@ -264,7 +266,7 @@ impl Store {
             }
             (Effect::RowsFreed { map, key, .. }, Undo::Freed(was)) => {
                 let (entry, rows) = *was;
-                self.undo_freed((*map, order, key), entry, rows);
+                RangeRemoval(self).undo_freed((*map, order, key), entry, rows);
             }
             (Effect::Deadline { map, key, .. }, Undo::Dated(deadline, version)) => {
                 self.date(*map, order, key, deadline, version);
@@ -354,10 +356,10 @@ impl Store {
                 key,
                 kind,
                 span,
-            } => self.cut_rows_fuzzy(seq, (*map, order, key), (*kind, span)),
+            } => RangeRemoval(self).cut_rows_fuzzy(seq, (*map, order, key), (*kind, span)),
             Effect::RowsFreed {
                 map, key, freed, ..
-            } => self.free_rows_fuzzy((*map, order, key), freed),
+            } => RangeRemoval(self).free_rows_fuzzy((*map, order, key), freed),
             // While a snapshot is under way, its primary logs changes of deadlines as puts, because
             // the entry may still be on its way here.
             Effect::Deadline { map, key, deadline } => {

@@ -17,6 +17,7 @@
 
 use super::contents::Store;
 use super::effect::Undo;
+use super::fields::KeyPlace;
 use super::map::{RowTable, StoredMap};
 use super::ranked::Ranked;
 use super::run_context::RunContext;
@@ -225,13 +226,13 @@ impl StoredMap {
     }
 }
 
-/// A key: its map, its order, and its bytes.
-type KeyPlace<'a> = (MapId, u64, &'a [u8]);
+/// Removes ranges of rows from the tables of a store.
+pub(super) struct RangeRemoval<'a>(pub(super) &'a mut Store);
 
-impl Store {
+impl RangeRemoval<'_> {
     /// Rows of a table are hidden. It changes nothing if the key is no table.
     pub(super) fn cut_rows(&mut self, seq: u64, place: KeyPlace<'_>, span: &RowSpan) -> Undo {
-        let Some(entry) = self.table_entry(place) else {
+        let Some(entry) = table_entry(self.0, place) else {
             return Undo::Nothing;
         };
         let mut cuts = cuts_of(&entry);
@@ -239,21 +240,21 @@ impl Store {
         cuts.push(RowCut { seq, span });
         let cut = with_cuts(&entry, &cuts);
         cut.date(entry.deadline(), seq);
-        self.insert(place.0, place.1, cut);
+        self.0.insert(place.0, place.1, cut);
         Undo::Was(entry)
     }
 
     /// Rows that are hidden are freed. It changes nothing if the key is no table.
     pub(super) fn free_rows(&mut self, place: KeyPlace<'_>, freed: &FreedRows) -> Undo {
-        let Some(entry) = self.table_entry(place) else {
+        let Some(entry) = table_entry(self.0, place) else {
             return Undo::Nothing;
         };
-        let found = self.found(place.0, place.1, place.2);
+        let found = self.0.found(place.0, place.1, place.2);
         let ranked = found.table.and_then(StoredMap::ranked);
         let rows = ranked.map(|ranked| ranked.hidden_in(&freed.cut, &freed.span()));
         let rows = rows.unwrap_or_default();
         for row in &rows {
-            self.remove_row(place, row.key());
+            self.0.remove_row(place, row.key());
         }
         self.set_freed(place, &entry, freed);
         Undo::Freed(Box::new((entry, rows)))
@@ -261,9 +262,9 @@ impl Store {
 
     /// Undoes it.
     pub(super) fn undo_freed(&mut self, place: KeyPlace<'_>, entry: Entry, rows: Vec<Entry>) {
-        self.insert(place.0, place.1, entry);
+        self.0.insert(place.0, place.1, entry);
         for row in rows {
-            self.insert_row(place, row);
+            self.0.insert_row(place, row);
         }
     }
 
@@ -284,13 +285,7 @@ impl Store {
             }
             _ => _ = cuts.remove(at),
         }
-        self.insert(map, order, with_cuts(entry, &cuts));
-    }
-
-    /// The entry of a key, if that is a table.
-    fn table_entry(&self, (map, order, key): KeyPlace<'_>) -> Option<Entry> {
-        let entry = self.entry(map, order, key)?;
-        entry.is_table().then(|| entry.clone())
+        self.0.insert(map, order, with_cuts(entry, &cuts));
     }
 
     /// The same at a learner: the entry may still come, or be newer than this.
@@ -301,7 +296,7 @@ impl Store {
         (kind, span): (Kind, &RowSpan),
     ) {
         let (map, order, key) = place;
-        let entry = match self.entry(map, order, key) {
+        let entry = match self.0.entry(map, order, key) {
             Some(entry) if !entry.is_table() || entry.born() > seq => return,
             Some(entry) => entry.clone(),
             None => {
@@ -320,24 +315,24 @@ impl Store {
         let version = entry.version().max(seq);
         let entry = with_cuts(&entry, &cuts);
         entry.date(entry.deadline(), version);
-        self.insert(map, order, entry);
+        self.0.insert(map, order, entry);
     }
 
     /// The same at a learner: rows may come later that are freed already.
     pub(super) fn free_rows_fuzzy(&mut self, place: KeyPlace<'_>, freed: &FreedRows) {
         let (map, order, key) = place;
-        if let Some(t) = &mut self.tombstones {
+        if let Some(t) = &mut self.0.tombstones {
             let all = t.freed.entry((map, Key::from(key))).or_default();
             match all.iter_mut().find(|all| all.cut.is_same(&freed.cut)) {
                 Some(all) => all.upto.clone_from(&freed.upto),
                 None => all.push(freed.clone()),
             }
         }
-        let Some(entry) = self.table_entry(place) else {
+        let Some(entry) = table_entry(self.0, place) else {
             return;
         };
         let span = freed.span();
-        let found = self.found(map, order, key);
+        let found = self.0.found(map, order, key);
         let rows = found.table.and_then(StoredMap::ranked).map(|ranked| {
             // What the log brought before the cut, whose entry the snapshot has brought since.
             let mut rows = ranked.older_in(freed.cut.seq, &span);
@@ -345,57 +340,63 @@ impl Store {
             rows
         });
         for row in rows.unwrap_or_default() {
-            self.remove_row(place, row.key());
+            self.0.remove_row(place, row.key());
         }
         self.set_freed(place, &entry, freed);
     }
+}
 
-    /// The entry of a table that a snapshot brings, with the cuts that the log has brought.
-    pub(super) fn with_known_cuts(&self, place: KeyPlace<'_>, entry: Entry) -> Entry {
-        let known = self.table_entry(place).map(|known| cuts_of(&known));
-        let known = known.unwrap_or_default();
-        let freed = self.tombstones.as_ref().and_then(|t| {
-            let at = (place.0, Key::from(place.2));
-            t.freed.get(&at)
-        });
-        let freed = freed.map_or(&[][..], Vec::as_slice);
-        if known.is_empty() && freed.is_empty() {
-            return entry;
-        }
-        let mut cuts = cuts_of(&entry);
-        cuts.retain(|cut| !known.iter().any(|known| known.is_same(cut)));
-        cuts.retain_mut(|cut| {
-            let freed = freed.iter().find(|freed| freed.cut.is_same(cut));
-            match freed.map(|freed| &freed.upto) {
-                Some(None) => false,
-                Some(Some((_, next))) => {
-                    let order = entry.kind().row_order();
-                    if order.is_some_and(|order| !cut.span.begins_behind(next, order)) {
-                        cut.span.first = next.clone();
-                    }
-                    true
+/// The entry of a key, if that is a table.
+fn table_entry(store: &Store, (map, order, key): KeyPlace<'_>) -> Option<Entry> {
+    let entry = store.entry(map, order, key)?;
+    entry.is_table().then(|| entry.clone())
+}
+
+/// The entry of a table that a snapshot brings, with the cuts that the log has brought.
+pub(super) fn with_known_cuts(store: &Store, place: KeyPlace<'_>, entry: Entry) -> Entry {
+    let known = table_entry(store, place).map(|known| cuts_of(&known));
+    let known = known.unwrap_or_default();
+    let freed = store.tombstones.as_ref().and_then(|t| {
+        let at = (place.0, Key::from(place.2));
+        t.freed.get(&at)
+    });
+    let freed = freed.map_or(&[][..], Vec::as_slice);
+    if known.is_empty() && freed.is_empty() {
+        return entry;
+    }
+    let mut cuts = cuts_of(&entry);
+    cuts.retain(|cut| !known.iter().any(|known| known.is_same(cut)));
+    cuts.retain_mut(|cut| {
+        let freed = freed.iter().find(|freed| freed.cut.is_same(cut));
+        match freed.map(|freed| &freed.upto) {
+            Some(None) => false,
+            Some(Some((_, next))) => {
+                let order = entry.kind().row_order();
+                if order.is_some_and(|order| !cut.span.begins_behind(next, order)) {
+                    cut.span.first = next.clone();
                 }
-                None => true,
+                true
             }
-        });
-        let born = entry.born();
-        cuts.extend(known.into_iter().filter(|known| known.seq > born));
-        cuts.sort_by_key(|cut| cut.seq);
-        with_cuts(&entry, &cuts)
-    }
+            None => true,
+        }
+    });
+    let born = entry.born();
+    cuts.extend(known.into_iter().filter(|known| known.seq > born));
+    cuts.sort_by_key(|cut| cut.seq);
+    with_cuts(&entry, &cuts)
+}
 
-    /// Whether any table has rows to free.
-    pub(crate) fn has_cuts(&self) -> bool {
-        self.maps.all.values().any(|map| !map.cut.is_empty())
-    }
+/// Whether any table has rows to free.
+pub(crate) fn has_cuts(store: &Store) -> bool {
+    store.maps.all.values().any(|map| !map.cut.is_empty())
+}
 
-    /// Some table that has rows to free, and those to free next.
-    pub(crate) fn next_freed(&self) -> Option<(MapId, Key, Kind, FreedRows)> {
-        self.maps.all.iter().find_map(|(map, held)| {
-            let key = held.cut.first()?;
-            let kind = held.index.get(self.order(key), key)?.kind();
-            let freed = held.tables.get(key)?.next_freed()?;
-            Some((*map, key.clone(), kind, freed))
-        })
-    }
+/// Some table that has rows to free, and those to free next.
+pub(crate) fn next_freed(store: &Store) -> Option<(MapId, Key, Kind, FreedRows)> {
+    store.maps.all.iter().find_map(|(map, held)| {
+        let key = held.cut.first()?;
+        let kind = held.index.get(store.order(key), key)?.kind();
+        let freed = held.tables.get(key)?.next_freed()?;
+        Some((*map, key.clone(), kind, freed))
+    })
 }

@@ -19,6 +19,7 @@
 use super::change::{KeyChange, RowChange};
 use super::collection::few_removed;
 use super::contents::{Cleared, Store};
+use super::cuts;
 use super::effect::Undo;
 use super::map::{ENTRY_OVERHEAD, EXPIRY_OVERHEAD, Replaced, StoredMap, TABLE_OVERHEAD, cost};
 use super::maps::AllMaps;
@@ -336,7 +337,28 @@ fn rows_of<'a>(
 }
 
 /// A key: its map, its order, and its bytes.
-type KeyPlace<'a> = (MapId, u64, &'a [u8]);
+pub(super) type KeyPlace<'a> = (MapId, u64, &'a [u8]);
+
+/// A collection that is one value becomes another one. It changes nothing if the key holds none
+/// of this kind.
+fn change_value(
+    store: &mut Store,
+    seq: u64,
+    (map, order, key): KeyPlace<'_>,
+    kind: Kind,
+    change: impl FnOnce(&dyn Packing, &[u8]) -> Vec<u8>,
+) -> Undo {
+    let is_value = |entry: &&Entry| entry.kind() == kind && !entry.is_table();
+    let old = store.entry(map, order, key).filter(is_value);
+    let Some((old, collection)) = old.zip(kind.collection()) else {
+        return Undo::Nothing;
+    };
+    let packed = change(collection.packing, old.value());
+    let entry = Entry::of_kind(kind, key, &packed);
+    entry.date(old.deadline(), seq);
+    let replaced = store.insert(map, order, entry);
+    store.undo_of(map, replaced, Undo::Absent)
+}
 
 impl Store {
     /// What undoes a change that replaced this.
@@ -401,31 +423,10 @@ impl Store {
         place: KeyPlace<'_>,
         (kind, row): (Kind, &Entry),
     ) -> Undo {
-        self.change_value(seq, place, kind, |packing, packed| {
+        change_value(self, seq, place, kind, |packing, packed| {
             let timing = FieldDeadline::At(row.deadline());
             packing.with_one(packed, (row.key(), row.value()), timing).0
         })
-    }
-
-    /// A collection that is one value becomes another one. It changes nothing if the key holds none
-    /// of this kind.
-    fn change_value(
-        &mut self,
-        seq: u64,
-        (map, order, key): KeyPlace<'_>,
-        kind: Kind,
-        change: impl FnOnce(&dyn Packing, &[u8]) -> Vec<u8>,
-    ) -> Undo {
-        let is_value = |entry: &&Entry| entry.kind() == kind && !entry.is_table();
-        let old = self.entry(map, order, key).filter(is_value);
-        let Some((old, collection)) = old.zip(kind.collection()) else {
-            return Undo::Nothing;
-        };
-        let packed = change(collection.packing, old.value());
-        let entry = Entry::of_kind(kind, key, &packed);
-        entry.date(old.deadline(), seq);
-        let replaced = self.insert(map, order, entry);
-        self.undo_of(map, replaced, Undo::Absent)
     }
 
     /// A field gets this row. It changes nothing if the key is no table.
@@ -445,7 +446,7 @@ impl Store {
         (kind, field): (Kind, &[u8]),
     ) -> Undo {
         let Some(former) = self.stamp_table(place, seq) else {
-            return self.change_value(seq, place, kind, |packing, packed| {
+            return change_value(self, seq, place, kind, |packing, packed| {
                 packing.without(packed, &BTreeSet::from([field])).0
             });
         };
@@ -517,7 +518,7 @@ impl Store {
     /// Takes the entry of a table from a snapshot.
     pub(super) fn adopt_table(&mut self, map: MapId, order: u64, entry: Entry) -> bool {
         let key = Key::from(entry.key());
-        let entry = self.with_known_cuts((map, order, &key), entry);
+        let entry = cuts::with_known_cuts(self, (map, order, &key), entry);
         let local = self.entry(map, order, entry.key());
         let local = local.map(|e| (e.is_table(), e.born(), e.version()));
         match local {

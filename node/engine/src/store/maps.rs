@@ -171,7 +171,7 @@ impl AllMaps {
         self.bytes
     }
 
-    /// Some keys of which something is overdue, earliest deadline first.
+    /// Some keys that are overdue or have something overdue, earliest deadline first.
     pub(crate) fn overdue(&self, clock: u64, limit: usize) -> Vec<(MapId, Key, OverduePart)> {
         let mut found = Vec::new();
         for (id, map) in &self.all {

@@ -210,7 +210,7 @@ impl Child {
         right
     }
 
-    /// The rows of both, of which those of the first come first.
+    /// The rows of both: those of the first, then those of the second.
     fn joined(self, behind: Self, order: &RowOrder) -> Self {
         let (mut one, mut other) = (self.trimmed(), behind.trimmed());
         if one.node.len() == 0 {

@@ -325,7 +325,7 @@ mod tests {
                             put(&mut items, value);
                         }
                         let (after, added) = with(&packed, Pairs::of(&items, true), timing);
-                        // A copy is told of fields one by one, each with its deadline.
+                        // A copy gets fields one by one, each with its deadline.
                         let mut one_by_one = packed.clone();
                         for (field, value) in given {
                             let held = model.get(&field).map_or(0, |held| held.1);

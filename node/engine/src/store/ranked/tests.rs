@@ -72,7 +72,7 @@ proptest! {
     }
 }
 
-/// Rows, some of which cuts hide.
+/// Rows. Cuts hide some of them.
 struct CutRows {
     ranked: Ranked,
     all: std::collections::BTreeMap<u16, Entry>,

@@ -103,7 +103,7 @@ fn on_one_key() -> impl Strategy<Value = Effect> {
     ]
 }
 
-/// Few sorted sets with more rows, of which ranges are removed and freed.
+/// Few sorted sets with more rows. Ranges of them are removed and freed.
 fn on_sorted_set(map: impl Strategy<Value = MapId> + Clone) -> impl Strategy<Value = Effect> {
     let end = |value: u8, field| Entry::of_row(&[field], &[value], 0);
     let place = (map, 3u8..5);
@@ -470,8 +470,8 @@ pub(super) fn check_ordered(store: &Store, model: &Model) {
     assert_eq!(known.collect::<BTreeSet<_>>(), cut);
 }
 
-/// A cut as a primary would log it: it ends with a row that it hides, by which cuts of one record
-/// are told apart.
+/// A cut as a primary would log it: it ends with a row that it hides. Cuts of one record
+/// differ by that row.
 fn real_cut(model: &Model, seq: u64, (map, key): (MapId, Key), mut span: RowSpan) -> Effect {
     let kind = Kind::SortedSet;
     let order = kind.row_order().expect("it has one");
