@@ -29,8 +29,8 @@ use crate::value::outcome::{Failure, Outcome};
 use crate::wire::api::ShardRequest;
 use doyen_placement::{Eviction, MapId, MemberId};
 
-/// The most rows of a table that one operation changes. Finding them may be quick; applying and
-/// sending so many takes half a second.
+/// The most rows of a table that one operation changes. Finding them may be quick, but applying and
+/// sending this many takes half a second.
 const ROWS_MAX: usize = 200_000;
 
 /// An operation on one key.

@@ -3,6 +3,7 @@
 use super::absences::Absences;
 use super::cuts::{FreedRows, RangeRemoval};
 use super::effect::{Effect, Undo};
+use super::fields::LearnedRows;
 use super::map::{Replaced, StoredMap};
 use super::maps::AllMaps;
 use super::prefetch::Ahead;
@@ -330,7 +331,7 @@ impl Store {
                 key,
                 kind,
                 row,
-            } => self.put_row_fuzzy(seq, (*map, order, key), (*kind, row)),
+            } => LearnedRows(self).put(seq, (*map, order, key), (*kind, row)),
             // While a snapshot is under way, its primary logs whole values.
             Effect::Field {
                 map,
@@ -349,7 +350,7 @@ impl Store {
                 kind,
                 field,
             } => {
-                self.delete_row_fuzzy(seq, (*map, order, key), (*kind, field));
+                LearnedRows(self).delete(seq, (*map, order, key), (*kind, field));
             }
             Effect::RowsCut {
                 map,

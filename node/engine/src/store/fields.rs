@@ -339,6 +339,62 @@ fn rows_of<'a>(
 /// A key: its map, its order, and its bytes.
 pub(super) type KeyPlace<'a> = (MapId, u64, &'a [u8]);
 
+/// Changes rows at a learner: its entry may still come, or be newer than a change.
+pub(super) struct LearnedRows<'a>(pub(super) &'a mut Store);
+
+impl LearnedRows<'_> {
+    /// A field gets this row.
+    pub(super) fn put(&mut self, seq: u64, place: KeyPlace<'_>, (kind, row): (Kind, &Entry)) {
+        let (map, _, key) = place;
+        if !self.stamp(seq, place, kind) {
+            return;
+        }
+        let found = self.0.row(map, place.1, key, row.key());
+        if found.is_none_or(|old| old.version() <= seq) {
+            row.date(row.deadline(), seq);
+            self.0.insert_row(place, row.clone());
+        }
+    }
+
+    /// A field loses its row.
+    pub(super) fn delete(&mut self, seq: u64, place: KeyPlace<'_>, (kind, field): (Kind, &[u8])) {
+        let (map, order, key) = place;
+        if let Some(t) = &mut self.0.tombstones
+            && !broken(&mutant::RAISES_FIELDS)
+        {
+            let rows = t.rows.entry((map, key.into())).or_default();
+            rows.insert(field.into(), seq);
+        }
+        let small = self.0.entry(map, order, key).filter(|old| !old.is_table());
+        if small.is_some_and(|old| old.version() < seq) {
+            // While a snapshot is under way, its primary logs whole values.
+            self.0.delete_row(seq, place, (kind, field));
+        } else if self.stamp(seq, place, kind)
+            && self
+                .0
+                .row(map, order, key, field)
+                .is_some_and(|old| old.version() <= seq)
+        {
+            self.0.remove_row(place, field);
+        }
+    }
+
+    /// A table has changed at this sequence. False: what the key has is newer.
+    fn stamp(&mut self, seq: u64, place: KeyPlace<'_>, kind: Kind) -> bool {
+        let (map, order, key) = place;
+        match self.0.entry(map, order, key) {
+            Some(entry) if entry.version() > seq => false,
+            Some(_) => self.0.stamp_table(place, seq).is_some(),
+            None => {
+                let entry = Entry::of_table(kind, key, 0);
+                entry.date(0, seq);
+                self.0.insert(map, order, entry);
+                true
+            }
+        }
+    }
+}
+
 /// A collection that is one value becomes another one. It changes nothing if the key holds none
 /// of this kind.
 fn change_value(
@@ -470,51 +526,6 @@ impl Store {
         };
     }
 
-    /// A field gets this row at a learner.
-    pub(super) fn put_row_fuzzy(
-        &mut self,
-        seq: u64,
-        place: KeyPlace<'_>,
-        (kind, row): (Kind, &Entry),
-    ) {
-        let (map, _, key) = place;
-        if !self.stamp_table_fuzzy(seq, place, kind) {
-            return;
-        }
-        let found = self.row(map, place.1, key, row.key());
-        if found.is_none_or(|old| old.version() <= seq) {
-            row.date(row.deadline(), seq);
-            self.insert_row(place, row.clone());
-        }
-    }
-
-    /// A field loses its row at a learner.
-    pub(super) fn delete_row_fuzzy(
-        &mut self,
-        seq: u64,
-        place: KeyPlace<'_>,
-        (kind, field): (Kind, &[u8]),
-    ) {
-        let (map, order, key) = place;
-        if let Some(t) = &mut self.tombstones
-            && !broken(&mutant::RAISES_FIELDS)
-        {
-            let rows = t.rows.entry((map, key.into())).or_default();
-            rows.insert(field.into(), seq);
-        }
-        let small = self.entry(map, order, key).filter(|old| !old.is_table());
-        if small.is_some_and(|old| old.version() < seq) {
-            // While a snapshot is under way, its primary logs whole values.
-            self.delete_row(seq, place, (kind, field));
-        } else if self.stamp_table_fuzzy(seq, place, kind)
-            && self
-                .row(map, order, key, field)
-                .is_some_and(|old| old.version() <= seq)
-        {
-            self.remove_row(place, field);
-        }
-    }
-
     /// Takes the entry of a table from a snapshot.
     pub(super) fn adopt_table(&mut self, map: MapId, order: u64, entry: Entry) -> bool {
         let key = Key::from(entry.key());
@@ -595,21 +606,6 @@ impl Store {
             entry.date(entry.deadline(), version);
         }
         Some(former)
-    }
-
-    /// The same at a learner. False: what the key has is newer.
-    fn stamp_table_fuzzy(&mut self, seq: u64, place: KeyPlace<'_>, kind: Kind) -> bool {
-        let (map, order, key) = place;
-        match self.entry(map, order, key) {
-            Some(entry) if entry.version() > seq => false,
-            Some(_) => self.stamp_table(place, seq).is_some(),
-            None => {
-                let entry = Entry::of_table(kind, key, 0);
-                entry.date(0, seq);
-                self.insert(map, order, entry);
-                true
-            }
-        }
     }
 
     /// Changes the table of a key. `None`: it has none.
