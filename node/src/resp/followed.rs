@@ -1,5 +1,5 @@
 //! A keyspace whose changes a thread follows for clients that keep values, without the clients: it
-//! says when they must forget everything. [`super::tracking`] says why that bounds how long they
+//! says when they must forget everything. `super::tracking` says why that bounds how long they
 //! keep a value that is stale. The simulation drives it, too.
 
 use crate::mutant;
