@@ -53,6 +53,7 @@ impl Node {
     fn with_memory(place: Place, now: Time, memory_bytes_max: usize) -> Self {
         let limits = Limits {
             packed_bytes_max: 0,
+            packed_small_bytes_max: 0,
             memory_bytes_max,
             ..Limits::of_test()
         };

@@ -524,6 +524,7 @@ impl World {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             packed_bytes_max: self.mix.packed_bytes_max,
+            packed_small_bytes_max: self.mix.packed_bytes_max,
             // Every table is read in pages of one row.
             page_rows: 0,
             memory_bytes_max: self.mix.memory_bytes_max,
