@@ -11,7 +11,8 @@
 //! between the steps, it is taken back from the target. If that is too late, because a client of
 //! the target was faster, two clients have it. Both cases are errors that say so.
 
-use super::moves::{AGAIN_MAX, moved_in_part, pauses};
+use super::moves::pauses;
+use super::steps::{AGAIN_MAX, naming_both};
 use bytes::Bytes;
 use doyen_engine::command::{ElementMove, ErrorText};
 use doyen_engine::op::{Action, Failure, Outcome};
@@ -166,7 +167,11 @@ impl ElementSteps {
     }
 
     fn in_part(&self, text: &str) -> ErrorText {
-        moved_in_part("an element", (&self.moves.from, &self.moves.to), text)
+        naming_both(
+            "UNKNOWN moving an element from",
+            (&self.moves.from, &self.moves.to),
+            text,
+        )
     }
 }
 

@@ -10,17 +10,13 @@
 //! has taken it. Then the answer is 0, and the member stays in the target: a client that has added
 //! it there was answered that it was there already, so it must not be taken away.
 
-use super::steps::CommandSteps;
+use super::steps::{AGAIN_MAX, CommandSteps, naming_both};
 use crate::resp::RespContext;
 use crate::resp::encode::Encoder;
 use bytes::Bytes;
 use doyen_engine::command::{ErrorText, MemberFound, MemberMove, Shape};
 use doyen_engine::op::{Action, Failure, Outcome};
 use doyen_gossip::Time;
-use std::time::Duration;
-
-/// For so long, steps that did not happen are taken again.
-pub(super) const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// Moves of one member in opposite directions disturb each other, and would do so for ever. So each
 /// looks a few times, by chance, before it writes once more: up to 2 to this power.
@@ -70,7 +66,7 @@ impl MemberSteps {
     /// It may have happened in part.
     fn unknown(&self, text: &str) -> MoveStage {
         let keys = (&self.moves.from[..], &self.moves.to[..]);
-        MoveStage::Over(Err(moved_in_part("a member", keys, text)))
+        MoveStage::Over(Err(naming_both("UNKNOWN moving a member from", keys, text)))
     }
 }
 
@@ -152,17 +148,6 @@ impl CommandSteps for MemberSteps {
             _ => encoder.error(Shape::Plain.failure(Failure::Unavailable)),
         }
     }
-}
-
-/// The error of a move that may have happened in part.
-pub(super) fn moved_in_part(what: &str, (from, to): (&[u8], &[u8]), text: &str) -> ErrorText {
-    const SHOWN_BYTES: usize = 64;
-    let shown = |key: &[u8]| {
-        let more = if key.len() > SHOWN_BYTES { ".." } else { "" };
-        format!("{}{more}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
-    };
-    let (from, to) = (shown(from), shown(to));
-    format!("UNKNOWN moving {what} from '{from}' to '{to}': {text}").into()
 }
 
 /// How often the next move looks before it writes again, if `lost` moves were in vain.

@@ -7,10 +7,27 @@ use super::{
 use crate::resp::RespContext;
 use crate::resp::encode::Encoder;
 use bytes::Bytes;
+use doyen_engine::command::ErrorText;
 use doyen_engine::op::{Action, Operation, Outcome};
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
 use std::fmt::Debug;
+use std::time::Duration;
+
+/// For so long, steps that did not happen are taken again.
+pub(super) const AGAIN_MAX: Duration = Duration::from_secs(5);
+
+/// The error of a command that gives something of one key to another key: `what` begins with a
+/// code, and says what the command does.
+pub(super) fn naming_both(what: &str, (from, to): (&[u8], &[u8]), text: &str) -> ErrorText {
+    const SHOWN_BYTES: usize = 64;
+    let shown = |key: &[u8]| {
+        let more = if key.len() > SHOWN_BYTES { ".." } else { "" };
+        format!("{}{more}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
+    };
+    let (from, to) = (shown(from), shown(to));
+    format!("{what} '{from}' to '{to}': {text}").into()
+}
 
 /// The steps of a command.
 pub(crate) trait CommandSteps: Debug {

@@ -13,6 +13,7 @@
 //! stored. So of two clients that rename one key to different names, one gets it and the other gets
 //! the error that there is no such key. `NX` is decided at the target.
 
+use super::steps::{AGAIN_MAX, naming_both};
 use super::{
     Arrived, ArrivedOutcome, Outstanding, PendingReply, ReplyAsker, SessionEffect, Stepped,
 };
@@ -24,10 +25,6 @@ use doyen_engine::op::{
 };
 use doyen_gossip::Time;
 use doyen_placement::{KeyspaceId, MapId};
-use std::time::Duration;
-
-/// For so long, a transfer begins again if the source has changed meanwhile.
-const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 /// A command that gives a key's value to another key.
 #[derive(Debug)]
@@ -239,18 +236,13 @@ impl TransferReply {
 
     /// A text that names both keys.
     fn named(&self, code: &str, text: &str) -> ErrorText {
-        const SHOWN_BYTES: usize = 64;
-        let shown = |key: &[u8]| {
-            let more = if key.len() > SHOWN_BYTES { ".." } else { "" };
-            format!("{}{more}", key[..key.len().min(SHOWN_BYTES)].escape_ascii())
-        };
-        let (from, to) = (shown(&self.key), shown(&self.transfer.to.1));
         let what = if self.transfer.renames {
             "renaming"
         } else {
             "copying"
         };
-        format!("{code} {what} '{from}' to '{to}': {text}").into()
+        let keys = (&*self.key, &*self.transfer.to.1);
+        naming_both(&format!("{code} {what}"), keys, text)
     }
 }
 
