@@ -141,7 +141,7 @@ for unit in "${units[@]}"; do
     esac
 done
 output=$(run "--threads 2" "${others[@]}"; run "--partitions 1" "${of_one_partition[@]}")
-# All that the suite says, for whoever looks for the reason of a failure.
+# All that the suite says, for those who look for the reason of a failure.
 [ -z "${SUITE_OUTPUT:-}" ] || cat <<<"$output" >"$SUITE_OUTPUT"
 failed=$(grep -a '^\[\(err\|exception\|TIMEOUT\)\]' <<<"$output" |
     sed 's/^\[[a-zA-Z]*\]: //; s/ in tests\/unit\/.*//' | sort -u)

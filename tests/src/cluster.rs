@@ -442,6 +442,13 @@ impl Cluster {
         self.nodes.values().map(|p| p.ready.resp).collect()
     }
 
+    /// Where clients reach each node but this one.
+    #[must_use]
+    pub fn resp_addresses_without(&self, name: &str) -> Vec<SocketAddr> {
+        let others = self.nodes.iter().filter(|(node, _)| **node != name);
+        others.map(|(_, node)| node.ready.resp).collect()
+    }
+
     /// The ports for clients that find the node of a key by themselves.
     #[must_use]
     pub fn resp_cluster_addresses(&self) -> Vec<SocketAddr> {

@@ -3,7 +3,7 @@
 //! where they are granted something. Each take is an ordinary operation, and judged as such.
 //!
 //! Nodes die, partitions move and are split while they wait. At the end, when no other client does
-//! anything, nobody may still wait at a key that holds something: that would be a change that was
+//! anything, none may still wait at a key that holds something: that would be a change that was
 //! slept through, or a ticket that was lost. Then all are given enough elements, and must take one
 //! each.
 
@@ -98,7 +98,7 @@ pub(crate) enum WaiterAnswer {
     Nothing,
     Something,
     Length(i64),
-    /// It did not happen, or nobody knows.
+    /// It did not happen, or that is not known.
     Failed,
 }
 

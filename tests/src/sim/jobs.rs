@@ -1,12 +1,12 @@
 //! Queues of jobs (`doyen_engine::queue`): what workers ask of them, and what the answers must be.
 //!
-//! - A job has one id, and is there until somebody says with the newest token that it is done, or
+//! - A job has one id, and is there until a worker says with the newest token that it is done, or
 //!   discards it.
 //! - Each take gives it a higher token. What names a lower one is refused.
-//! - While a lease lasts, nobody else takes the job, and its owner is not refused.
+//! - While a lease lasts, no other worker takes the job, and its owner is not refused.
 
 use super::schedule::MS;
-use super::worker::{Asked, CLOCKS_DIFFER, Moment, WorkerAction};
+use super::worker::{Asked, CLOCKS_DIFFER, Moment, WorkerAction, is_of_faults};
 use crate::action_of;
 use crate::sim::models;
 use doyen_engine::command::CommandReply;
@@ -44,7 +44,7 @@ struct KnownJob {
     /// The last lease: when it was asked for, its token, and until when it lasts at least. Its
     /// owner has asked for nothing since.
     lease: Option<(Moment, u64, u64)>,
-    /// Somebody tried to remove it, and when one was told that it is gone.
+    /// A worker tried to remove it, and when one heard that it is gone.
     removes: bool,
     gone: Option<Moment>,
 }
@@ -167,18 +167,7 @@ impl JobKey {
         let strange = || format!("{asks:?} is answered with {outcome:?}");
         match (asks, outcome) {
             (_, Outcome::Failed(Failure::OldMembers)) => return Ok(asked.last),
-            (
-                _,
-                Outcome::Failed(
-                    Failure::Unknown
-                    | Failure::Unavailable
-                    | Failure::Overloaded
-                    | Failure::TooFewCopies
-                    | Failure::NoPartition
-                    | Failure::OutOfMemory
-                    | Failure::Stale,
-                ),
-            ) => {}
+            (_, Outcome::Failed(failure)) if is_of_faults(failure) => {}
             (_, Outcome::Failed(failure)) => {
                 return Err(format!("{asks:?} failed strangely: {failure:?}"));
             }
@@ -375,20 +364,6 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    fn asked(called: u64, answered: u64) -> Asked {
-        let moment = |order| Moment {
-            at: order * 1_000 * MS,
-            order,
-        };
-        Asked {
-            id: 0,
-            called: moment(called),
-            answered: moment(answered),
-            steady: true,
-            last: false,
-        }
-    }
-
     fn take(jobs: &mut JobKey, (called, answered): (u64, u64), token: u64) -> Result<(), String> {
         let job = QueuedJob {
             id: "1-0".parse().unwrap(),
@@ -397,7 +372,7 @@ mod tests {
             pushed_ms: 0,
             job: Bytes::from_static(b"7")[..].into(),
         };
-        jobs.taken(asked(called, answered), &job, LONG_LEASE_MS)
+        jobs.taken(Asked::of_test(called, answered), &job, LONG_LEASE_MS)
     }
 
     #[test]
@@ -408,10 +383,10 @@ mod tests {
         assert!(take(&mut jobs, (32, 33), 5).is_err());
         assert!(take(&mut jobs, (32, 33), 4).is_err());
         assert!(take(&mut jobs, (32, 33), 6).is_ok());
-        assert!(jobs.owned(asked(34, 35), (7, 5), false).is_ok());
-        assert!(jobs.owned(asked(32, 35), (7, 5), true).is_ok());
-        assert!(jobs.owned(asked(34, 35), (7, 5), true).is_err());
-        assert!(jobs.owned(asked(34, 35), (7, 6), true).is_ok());
+        assert!(jobs.owned(Asked::of_test(34, 35), (7, 5), false).is_ok());
+        assert!(jobs.owned(Asked::of_test(32, 35), (7, 5), true).is_ok());
+        assert!(jobs.owned(Asked::of_test(34, 35), (7, 5), true).is_err());
+        assert!(jobs.owned(Asked::of_test(34, 35), (7, 6), true).is_ok());
     }
 
     #[test]
@@ -423,8 +398,8 @@ mod tests {
         assert!(jobs.judge_all(&none, counts).is_err());
         jobs.jobs.get_mut(&7).unwrap().removes = true;
         assert!(jobs.judge_all(&none, counts).is_ok());
-        assert!(jobs.removed(asked(3, 4), 7).is_ok());
-        assert!(jobs.removed(asked(3, 5), 7).is_err());
+        assert!(jobs.removed(Asked::of_test(3, 4), 7).is_ok());
+        assert!(jobs.removed(Asked::of_test(3, 5), 7).is_err());
         assert!(take(&mut jobs, (50, 51), 9).is_err());
         let id = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
         let one = CommandReply::Array(vec![CommandReply::Bulk(id[..].into())]);

@@ -18,6 +18,7 @@ use super::client::{ClientId, Tolerance};
 use super::mix::Mix;
 use super::process::{DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
+use super::worker::is_of_faults;
 use super::world::World;
 use doyen_engine::op::{Action, Failure, Operation, Outcome, Work};
 use doyen_engine::sync::{
@@ -412,16 +413,9 @@ impl World {
         self.trace
             .line(now, || format!("locker {id} <- #{serial} {outcome:?}"));
         let after = match outcome {
-            Outcome::Failed(
-                Failure::Unknown
-                | Failure::Unavailable
-                | Failure::Overloaded
-                | Failure::TooFewCopies
-                | Failure::NoPartition
-                | Failure::OutOfMemory
-                | Failure::OldMembers
-                | Failure::Stale,
-            ) => {
+            Outcome::Failed(failure)
+                if is_of_faults(failure) || *failure == Failure::OldMembers =>
+            {
                 let over = matches!(call.asks, Asks::Release | Asks::Cancel);
                 Ok(((!over).then_some(attempt), 200 * MS))
             }

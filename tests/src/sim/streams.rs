@@ -1,6 +1,6 @@
 //! Streams with a group of consumers: what workers ask of them, and what the answers must be.
 //!
-//! - Ids of new entries grow, whoever is the primary, and each entry has one id.
+//! - Ids of new entries grow, whichever node is the primary, and each entry has one id.
 //! - The group gives each entry to one consumer, in the order of their ids. Others get it only by a
 //!   claim, and not while it was given less long ago than the claim says.
 //! - An entry that was acknowledged is not given again. One that was given is acknowledged once.
@@ -8,7 +8,7 @@
 
 use super::models;
 use super::schedule::MS;
-use super::worker::{Asked, CLOCKS_DIFFER, Moment, WorkerAction};
+use super::worker::{Asked, CLOCKS_DIFFER, Moment, WorkerAction, is_of_faults};
 use doyen_engine::command::CommandReply;
 use doyen_engine::op::{Failure, Outcome};
 use rand::Rng;
@@ -50,7 +50,7 @@ struct StreamEntry {
     given: bool,
     /// When it was last given, whether by a claim or not: the moments of the call and the answer.
     last_given: Option<(Moment, Moment)>,
-    /// How often somebody tried to acknowledge it, and when one was told that it is.
+    /// How often a worker tried to acknowledge it, and when one heard that it is.
     acks: u32,
     acked: Option<Moment>,
     /// At the end: it is in the stream, the group gave it then, and it is pending.
@@ -250,7 +250,7 @@ impl StreamKey {
         Ok(false)
     }
 
-    /// Nothing happened, or nobody knows. True: there is nothing to read at the end.
+    /// Nothing happened, or that is not known. True: there is nothing to read at the end.
     fn failed(
         &mut self,
         failure: Failure,
@@ -263,16 +263,7 @@ impl StreamKey {
                 // It may be there.
                 self.entries.entry(serial).or_default();
             }
-            (
-                Failure::Unknown
-                | Failure::Unavailable
-                | Failure::Overloaded
-                | Failure::TooFewCopies
-                | Failure::NoPartition
-                | Failure::OutOfMemory
-                | Failure::Stale,
-                _,
-            ) => {}
+            (failure, _) if is_of_faults(&failure) => {}
             (failure, _) => return Err(format!("{asks:?} failed strangely: {failure:?}")),
         }
         Ok(false)
@@ -376,7 +367,7 @@ impl StreamKey {
         let unique: BTreeSet<u64> = entries.iter().copied().collect();
         for n in &unique {
             let entry = self.entries.entry(*n).or_default();
-            // Nobody else tried.
+            // No other worker tried.
             sure += i64::from(entry.acks <= 1);
             known += i64::from(entry.acked.is_none());
         }
@@ -458,7 +449,7 @@ impl StreamKey {
             // read whose answer was lost.
             hold!(
                 entry.pending || entry.acks > 0 || !entry.found,
-                "entry {n} is neither pending nor left, and nobody acknowledged it: {entry:?}"
+                "entry {n} is neither pending nor left, and no worker acknowledged it: {entry:?}"
             );
         }
         Ok(())
@@ -513,32 +504,18 @@ fn entries_of(reply: Option<&CommandReply>) -> Result<Vec<(Id, u64)>, String> {
 mod tests {
     use super::*;
 
-    fn asked(called: u64, answered: u64) -> Asked {
-        let moment = |order| Moment {
-            at: order * 1_000 * MS,
-            order,
-        };
-        Asked {
-            id: 0,
-            called: moment(called),
-            answered: moment(answered),
-            steady: true,
-            last: false,
-        }
-    }
-
     #[test]
     fn ids_that_run_backwards_are_found() {
         let mut stream = StreamKey::new("s");
-        assert!(stream.added(asked(1, 4), 1, (5, 0)).is_ok());
+        assert!(stream.added(Asked::of_test(1, 4), 1, (5, 0)).is_ok());
         assert!(
-            stream.added(asked(2, 5), 2, (4, 0)).is_ok(),
+            stream.added(Asked::of_test(2, 5), 2, (4, 0)).is_ok(),
             "at the same time"
         );
-        assert!(stream.added(asked(6, 7), 3, (5, 0)).is_err());
-        assert!(stream.added(asked(6, 7), 3, (5, 1)).is_ok());
+        assert!(stream.added(Asked::of_test(6, 7), 3, (5, 0)).is_err());
+        assert!(stream.added(Asked::of_test(6, 7), 3, (5, 1)).is_ok());
         assert!(
-            stream.added(asked(6, 9), 3, (5, 2)).is_err(),
+            stream.added(Asked::of_test(6, 9), 3, (5, 2)).is_err(),
             "it has an id"
         );
     }
@@ -548,29 +525,37 @@ mod tests {
         let mut stream = StreamKey::new("s");
         assert!(
             stream
-                .read(asked(1, 2), &[((5, 0), 1), ((6, 0), 2)])
+                .read(Asked::of_test(1, 2), &[((5, 0), 1), ((6, 0), 2)])
                 .is_ok()
         );
-        assert!(stream.read(asked(1, 3), &[((5, 0), 1)]).is_err());
+        assert!(stream.read(Asked::of_test(1, 3), &[((5, 0), 1)]).is_err());
         assert!(
             stream
-                .claimed(asked(3, 4), LONG_IDLE_MS, &[((5, 0), 1)])
+                .claimed(Asked::of_test(3, 4), LONG_IDLE_MS, &[((5, 0), 1)])
                 .is_err()
         );
-        assert!(stream.claimed(asked(3, 4), 0, &[((5, 0), 1)]).is_ok());
-        assert!(stream.acked(asked(5, 6), &[1], 0).is_err());
+        assert!(
+            stream
+                .claimed(Asked::of_test(3, 4), 0, &[((5, 0), 1)])
+                .is_ok()
+        );
+        assert!(stream.acked(Asked::of_test(5, 6), &[1], 0).is_err());
         stream.entries.entry(1).or_default().acks = 2;
-        assert!(stream.acked(asked(5, 6), &[1], 0).is_ok());
+        assert!(stream.acked(Asked::of_test(5, 6), &[1], 0).is_ok());
         let mut stream = StreamKey::new("s");
         assert!(
             stream
-                .read(asked(1, 2), &[((5, 0), 1), ((6, 0), 2)])
+                .read(Asked::of_test(1, 2), &[((5, 0), 1), ((6, 0), 2)])
                 .is_ok()
         );
-        assert!(stream.acked(asked(3, 4), &[1], 1).is_ok());
-        assert!(stream.claimed(asked(5, 6), 0, &[((5, 0), 1)]).is_err());
+        assert!(stream.acked(Asked::of_test(3, 4), &[1], 1).is_ok());
         assert!(
-            stream.read(asked(5, 6), &[((5, 9), 9)]).is_err(),
+            stream
+                .claimed(Asked::of_test(5, 6), 0, &[((5, 0), 1)])
+                .is_err()
+        );
+        assert!(
+            stream.read(Asked::of_test(5, 6), &[((5, 9), 9)]).is_err(),
             "out of order"
         );
     }
@@ -578,13 +563,13 @@ mod tests {
     #[test]
     fn what_is_lost_is_found() {
         let mut stream = StreamKey::new("s");
-        assert!(stream.added(asked(1, 2), 1, (5, 0)).is_ok());
+        assert!(stream.added(Asked::of_test(1, 2), 1, (5, 0)).is_ok());
         assert!(stream.judge_all().is_err());
         stream.entries.entry(1).or_default().found = true;
         assert!(stream.judge_all().is_err());
         stream.entries.entry(1).or_default().pending = true;
         assert!(stream.judge_all().is_ok());
-        stream.entries.entry(1).or_default().acked = Some(asked(1, 2).called);
+        stream.entries.entry(1).or_default().acked = Some(Asked::of_test(1, 2).called);
         assert!(stream.judge_all().is_err());
     }
 }

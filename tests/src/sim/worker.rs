@@ -90,6 +90,20 @@ pub(crate) struct Moment {
     pub(crate) order: u64,
 }
 
+/// Whether an operation may fail so while there are faults.
+pub(super) const fn is_of_faults(failure: &Failure) -> bool {
+    matches!(
+        failure,
+        Failure::Unknown
+            | Failure::Unavailable
+            | Failure::Overloaded
+            | Failure::TooFewCopies
+            | Failure::NoPartition
+            | Failure::OutOfMemory
+            | Failure::Stale
+    )
+}
+
 /// Who asks, and what it is judged with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
@@ -97,10 +111,28 @@ pub(crate) struct Asked {
     pub(crate) id: usize,
     pub(crate) called: Moment,
     pub(crate) answered: Moment,
-    /// Nobody sets clocks, so that they differ by little.
+    /// No fault sets clocks, so that they differ by little.
     pub(crate) steady: bool,
-    /// All is well, and nobody else does anything.
+    /// All is well, and no other worker does anything.
     pub(crate) last: bool,
+}
+
+#[cfg(test)]
+impl Asked {
+    /// By the first worker, with clocks that differ by little.
+    pub(crate) fn of_test(called: u64, answered: u64) -> Self {
+        let moment = |order| Moment {
+            at: order * 1_000 * MS,
+            order,
+        };
+        Self {
+            id: 0,
+            called: moment(called),
+            answered: moment(answered),
+            steady: true,
+            last: false,
+        }
+    }
 }
 
 /// What a worker asks: the operation on its key, and the one with which it waits before, for as
@@ -396,7 +428,7 @@ impl World {
         }
     }
 
-    /// All is well, and nobody else does anything: one worker reads what is left.
+    /// All is well, and no other worker does anything: one worker reads what is left.
     pub(crate) fn begin_last_work(&mut self) {
         if !self.workers.all.is_empty() {
             self.workers.last = (0..self.workers.keys.len()).collect();

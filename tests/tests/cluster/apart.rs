@@ -75,12 +75,7 @@ fn reads(at: SocketAddr, is_over: &AtomicBool) {
 fn no_member_is_lost_though_a_primary_dies_while_members_move() {
     let mut cluster = Cluster::of(BINARY, 3);
     let victim = cluster.coordinator();
-    let others: Vec<SocketAddr> = cluster
-        .nodes
-        .iter()
-        .filter(|(name, _)| **name != victim)
-        .map(|(_, node)| node.ready.resp)
-        .collect();
+    let others = cluster.resp_addresses_without(&victim);
     let mut client = Client::connect(others[0], PATIENCE).expect("the node takes clients");
     let members = (0..MEMBERS).map(|member| format!("m{member}"));
     let add: Vec<String> = ["SADD", "set:0"]
@@ -139,12 +134,7 @@ fn moves_elements(at: SocketAddr, moved: &AtomicUsize, is_over: &AtomicBool) -> 
 fn no_element_is_lost_though_a_primary_dies_while_elements_move() {
     let mut cluster = Cluster::of(BINARY, 3);
     let victim = cluster.coordinator();
-    let others: Vec<SocketAddr> = cluster
-        .nodes
-        .iter()
-        .filter(|(name, _)| **name != victim)
-        .map(|(_, node)| node.ready.resp)
-        .collect();
+    let others = cluster.resp_addresses_without(&victim);
     let mut client = Client::connect(others[0], PATIENCE).expect("the node takes clients");
     let elements = (0..MEMBERS).map(|element| format!("e{element}"));
     let push = ["RPUSH", "list:0"].map(str::to_owned);

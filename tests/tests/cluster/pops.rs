@@ -117,12 +117,7 @@ fn pushes(at: SocketAddr, first: usize, seen: &Seen) {
 fn each_element_is_popped_once_though_a_primary_dies_while_clients_wait() {
     let mut cluster = Cluster::of(BINARY, 3);
     let victim = cluster.coordinator();
-    let others: Vec<SocketAddr> = cluster
-        .nodes
-        .iter()
-        .filter(|(name, _)| **name != victim)
-        .map(|(_, node)| node.ready.resp)
-        .collect();
+    let others = cluster.resp_addresses_without(&victim);
     let seen = Seen::default();
     std::thread::scope(|threads| {
         for (at, node) in others.iter().enumerate() {
