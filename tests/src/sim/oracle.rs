@@ -50,12 +50,20 @@ struct Apart {
     base: BTreeSet<BranchId>,
     /// Those of this half.
     branches: BTreeSet<BranchId>,
+    /// The members that have installed a table of this half.
+    settled: BTreeSet<MemberId>,
 }
 
 impl Apart {
     /// What this half is called here.
     const fn named(cluster: ClusterId) -> ClusterId {
         ClusterId(!cluster.0)
+    }
+
+    /// Whether the table is one after the word, for what is known of its branches.
+    fn begins(&self, table: &Table) -> bool {
+        let mut branches = table.annex.branches.iter();
+        branches.any(|branch| !self.base.contains(&branch.id))
     }
 
     fn has(&self, table: &Table) -> bool {
@@ -202,6 +210,7 @@ impl Oracle {
             known,
             base,
             branches: BTreeSet::new(),
+            settled: BTreeSet::new(),
         });
     }
 
@@ -221,42 +230,50 @@ impl Oracle {
         }
     }
 
-    /// No member takes a table of the other half (rule 13).
-    fn stays_in_its_half(&mut self, me: MemberId, table: &Table) -> Result<(), String> {
-        let Some(apart) = self.apart.as_mut().filter(|a| a.cluster == table.cluster) else {
-            return Ok(());
+    /// No member takes a table of the other half (rule 13). A member of the recovered half that
+    /// never installed a table of it was left behind there, and may go on with the others.
+    fn stays_in_its_half(&mut self, me: MemberId, view: &View) -> Result<(), String> {
+        for table in [&view.installed, &view.accepted] {
+            let Some(apart) = self.apart.as_mut().filter(|a| a.cluster == table.cluster) else {
+                continue;
+            };
+            let acted = self.installed.contains_key(&(me, table.cluster));
+            let shown = apart.members.contains(&me);
+            if !shown && apart.has(table) {
+                hold!(
+                    !acted,
+                    "rule 13: {me} has a table of the half that was recovered, {}.{}, and is of \
+                     the other one",
+                    table.term,
+                    table.version
+                );
+                apart.members.insert(me);
+            } else if shown && apart.begins(table) {
+                let branches = table.annex.branches.iter().map(|branch| branch.id);
+                let new = branches.filter(|id| !apart.base.contains(id));
+                apart.branches.extend(new);
+            } else if shown && table.version > apart.known {
+                let here = self.clusters.get(&Apart::named(table.cluster));
+                let proposed = here.and_then(|c| c.proposed.get(&(table.term, table.version)));
+                if proposed.is_some_and(|(hash, _)| *hash == table.name().hash) {
+                    // It was on its way when the operator spoke.
+                    continue;
+                }
+                hold!(
+                    !apart.settled.contains(&me),
+                    "rule 13: {me} was recovered, and has table {}.{} of the other half",
+                    table.term,
+                    table.version
+                );
+                apart.members.remove(&me);
+            }
+        }
+        let settled = |apart: &&mut Apart| {
+            let of_it = apart.cluster == view.installed.cluster && apart.members.contains(&me);
+            of_it && apart.begins(&view.installed)
         };
-        let acted = self.installed.contains_key(&(me, table.cluster));
-        let shown = apart.members.contains(&me);
-        if !shown && apart.has(table) {
-            hold!(
-                !acted,
-                "rule 13: {me} has a table of the half that was recovered, {}.{}, and is of the \
-                 other one",
-                table.term,
-                table.version
-            );
-            apart.members.insert(me);
-        } else if shown
-            && table.version > apart.known
-            && !table
-                .annex
-                .branches
-                .iter()
-                .any(|b| !apart.base.contains(&b.id))
-        {
-            let last = self.accepted.get(&(me, Apart::named(table.cluster)));
-            let after = last.is_some_and(|last| (table.term, table.version) > *last);
-            hold!(
-                !after,
-                "rule 13: {me} was recovered, and has table {}.{} of the other half",
-                table.term,
-                table.version
-            );
-        } else if shown {
-            let branches = table.annex.branches.iter().map(|branch| branch.id);
-            let new = branches.filter(|id| !apart.base.contains(id));
-            apart.branches.extend(new);
+        if let Some(apart) = self.apart.as_mut().filter(settled) {
+            apart.settled.insert(me);
         }
         Ok(())
     }
@@ -395,8 +412,8 @@ impl Oracle {
         if view.installed.member(me).is_none() && self.is_shown_less(&view.installed)? {
             return Ok(());
         }
+        self.stays_in_its_half(me, view)?;
         for table in [&view.installed, &view.accepted] {
-            self.stays_in_its_half(me, table)?;
             hold!(
                 !self.ended.contains(&table.cluster),
                 "I12: cluster {} ended with all of its processes, and is back",
