@@ -90,6 +90,9 @@ pub(super) struct Tracking {
     garbage: VecDeque<BTreeMap<Bytes, Holders>>,
 }
 
+/// Changed keys by client and by the place of their prefix among its prefixes. As in Redis, a
+/// message is about keys of one prefix.
+type BroadcastKeys = BTreeMap<(u64, usize), Vec<Bytes>>;
 /// Numbers of connections.
 type Holders = BTreeSet<u64>;
 
@@ -448,7 +451,7 @@ impl RespContext {
 
     fn tell_trackers_of(&mut self, (keyspace, id): (KeyspaceId, SubscriptionId)) -> bool {
         let (mut left, mut forget) = (CHANGES, false);
-        let mut broadcast: BTreeMap<u64, Vec<Bytes>> = BTreeMap::new();
+        let mut broadcast = BroadcastKeys::new();
         while left > 0 {
             let Some(told) = self.take_told(id) else {
                 break;
@@ -481,7 +484,7 @@ impl RespContext {
                 self.front.hub.tracking.look_at = Time::ZERO;
             }
         }
-        for (client, keys) in broadcast {
+        for ((client, _), keys) in broadcast {
             self.invalidate(client, Some(&keys));
         }
         if forget {
@@ -496,7 +499,7 @@ impl RespContext {
         &self,
         keyspace: KeyspaceId,
         (change, writer): (&Change, Option<u64>),
-        told: &mut BTreeMap<u64, Vec<Bytes>>,
+        told: &mut BroadcastKeys,
     ) -> usize {
         let tracking = &self.front.hub.tracking;
         if tracking.broadcast.is_empty() {
@@ -517,16 +520,18 @@ impl RespContext {
         {
             let prefixes = tracker.prefixes.as_deref().unwrap_or_default();
             work += COMPARED_WORK + prefixes.len();
-            let is_wanted = prefixes.iter().any(|prefix| change.key.starts_with(prefix));
-            if !is_wanted
-                || writer == Some(*id)
+            let mut prefixes = prefixes.iter();
+            let Some(prefix) = prefixes.position(|prefix| change.key.starts_with(prefix)) else {
+                continue;
+            };
+            if writer == Some(*id)
                 || tracker.keyspace != keyspace
                 || !tracker.connection.may_see(home, &change.key)
             {
                 continue;
             }
             work += COMPARED_WORK + change.key.len();
-            let keys = told.entry(*id).or_default();
+            let keys = told.entry((*id, prefix)).or_default();
             if keys.last() != Some(&change.key) {
                 keys.push(change.key.clone());
             }

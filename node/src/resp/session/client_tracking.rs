@@ -164,8 +164,8 @@ impl ClientTracking {
         };
         words.extend(mode);
         words.extend(self.caching.then_some(caching));
-        words.extend(self.is_broken.then_some("broken_redirect"));
         words.extend(self.no_loop.then_some("noloop"));
+        words.extend(self.is_broken.then_some("broken_redirect"));
         words
     }
 }

@@ -299,6 +299,14 @@ async fn in_broadcast_mode_a_client_is_told_of_all_keys_with_its_prefixes() {
     client.ok("CLIENT TRACKING ON BCAST PREFIX c:").await;
     writer.ok("SET c:1 1").await;
     client.forgets("c:1").await;
+    // One message for the keys of each prefix.
+    writer.ok("MULTI").await;
+    for key in ["b:{t}1", "a:{t}1", "b:{t}2"] {
+        assert_eq!(writer.ask(&format!("SET {key} 1")).await, "+QUEUED");
+    }
+    assert_eq!(writer.ask("EXEC").await, "*3 +OK +OK +OK");
+    client.forgets("a:{t}1").await;
+    assert_eq!(client.next().await, ">2 invalidate *2 b:{t}1 b:{t}2");
     let info = client.ask("CLIENT TRACKINGINFO").await;
     assert_eq!(
         info,
