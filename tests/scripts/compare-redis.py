@@ -79,6 +79,7 @@ SCRIPTS = [
     "redis.call([[SET]], KEYS[1], 7) error([[after a write]])",
     "redis.setresp(3) return redis.call([[GET]], KEYS[1])", "return redis.call([[TTL]], KEYS[1])",
     "return redis.sha1hex([[]])", "return cjson.encode({1, ARGV[1]})", "return _VERSION",
+    "return redis.call([[xread]], [[BLOCK]], 0, [[STREAMS]], KEYS[1], 0)",
     "return redis.call([[MGET]], KEYS[1], KEYS[1])", "return tonumber(ARGV[1]) / 2", "x = 1",
     "if redis.call([[GET]], KEYS[1]) == ARGV[1] then return redis.call([[DEL]], KEYS[1]) end",
     "#!lua flags=no-writes\nreturn redis.call([[SET]], KEYS[1], 1)", "#!lua\nreturn 5", "#!js\n1",
@@ -484,6 +485,9 @@ def commands():
     return out
 
 
+# Commands that change what a group of consumers knows.
+OF_GROUPS = re.compile("X(READGROUP|ACK|CLAIM|AUTOCLAIM|GROUP)")
+
 TRANSACTIONS = 1000
 SEQUENCES = 100_000
 # Keys of one slot.
@@ -770,7 +774,8 @@ def sequence(rng, old):
             call = rng.choice(["return redis.call(unpack(ARGV))",
                 "return redis.pcall(unpack(ARGV))",
                 "local r = redis.call(unpack(ARGV)) redis.call([[TYPE]], KEYS[1]) return r"])
-            lines.append(f"EVAL '{call}' 5 {{t}}lex {' '.join(KEYS)} {draw.command()}")
+            line = f"EVAL '{call}' 5 {{t}}lex {' '.join(KEYS)} {draw.command()}"
+            lines += [line] if not (old and SINCE_7_2.search(line)) else []
         else:
             wrong = rng.choice([*MISTAKES])
             lines += [line for line in RIGHT if f"{{t}}{wrong} " in line]
@@ -800,15 +805,18 @@ def transactions(rng, count):
         for _ in range(rng.choice([0, 1, 1, 2])):
             yield 0, "WATCH " + " ".join(rng.sample(KEYS, rng.randint(1, 3)))
         # One change at most: a key that came and went again is changed for Redis, but not for
-        # Doyen.
+        # Doyen. None of groups of consumers alone, which is a change only for Doyen.
         meddles = [rng.choice(["before", "while", "never"])]
+        meddle = draw.command()
+        while OF_GROUPS.match(meddle):
+            meddle = draw.command()
         if meddles == ["before"]:
-            yield rng.randrange(2), draw.command()
+            yield rng.randrange(2), meddle
         yield 0, rng.choice(["MULTI"] * 12 + ["UNWATCH", "EXEC", "DISCARD", "PING"])
         size = rng.choice([0, 1, 2, 3, 5, 8])
         for at in range(size):
             if meddles == ["while"] and at == size // 2:
-                yield 1, draw.command()
+                yield 1, meddle
             kind = rng.random()
             if kind < 0.8:
                 yield 0, draw.command()

@@ -153,6 +153,7 @@ mod running {
     use crate::command::grants::{Grants, Lacks};
     use crate::command::publication::CHANNEL_BYTES_MAX;
     use crate::command::script_scans;
+    use crate::command::stream_reads::asks_to_wait;
     use crate::command::{
         Arguments, COMMANDS, CommandReply as Answer, ParsedRequest, Part, Rights,
     };
@@ -444,6 +445,11 @@ mod running {
             }
             if self.read_only && spec.has_flag("write") {
                 return Err(errors::READ_ONLY);
+            }
+            if matches!(spec.name, "xread" | "xreadgroup") && asks_to_wait(words) {
+                let name = String::from_utf8_lossy(words.get(0));
+                let refused = "command is not allowed with BLOCK option from scripts";
+                return Ok(ScriptReply::Error(format!("ERR {name} {refused}").into()));
             }
             let request = match spec.request(words, self.cx.unix_ms) {
                 Ok(request) => request,

@@ -370,6 +370,28 @@ pub(super) fn joined(one: &Outcome, other: &Outcome) -> Option<Outcome> {
     Some(tree.outcome())
 }
 
+/// Whether these words of `XREAD` or `XREADGROUP` say how long to wait.
+#[cfg(feature = "scripts")]
+pub(super) fn asks_to_wait(words: &dyn super::Arguments) -> bool {
+    let mut at = 1;
+    while at + 1 < words.len() {
+        let option = words.get(at);
+        if is(option, "BLOCK") {
+            return true;
+        }
+        at += if is(option, "COUNT") {
+            2
+        } else if is(option, "GROUP") {
+            3
+        } else if is(option, "NOACK") {
+            1
+        } else {
+            return false;
+        };
+    }
+    false
+}
+
 /// The arguments of `XREAD` or `XREADGROUP`.
 #[derive(Debug, Default)]
 struct ReadOptions {

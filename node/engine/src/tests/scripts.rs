@@ -210,6 +210,14 @@ fn a_script_knows_the_time_and_simple_commands_without_keys() {
             "'INCRBY', KEYS[1], 'x'",
             "ERR value is not an integer or out of range",
         ),
+        (
+            "'xread', 'COUNT', '1', 'BLOCK', '0', 'STREAMS', KEYS[1], '$'",
+            "ERR xread command is not allowed with BLOCK option from scripts",
+        ),
+        (
+            "'XREADGROUP', 'GROUP', 'block', 'block', 'STREAMS', KEYS[1], '>'",
+            "NOGROUP No such key 'a' or consumer group 'block'",
+        ),
     ] {
         let body = format!("return redis.pcall({command}).err");
         let reply = w.run(1, script(&body, &["a"], &[]));
