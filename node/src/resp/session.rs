@@ -123,7 +123,9 @@ impl Session {
         if self.waits_to_be_judged(context, args) {
             return false;
         }
-        if context.is_paused() && self.waits_for_pause(connection, context, args) {
+        // What began before the pause goes on.
+        if context.is_paused() && !self.is_held() && self.waits_for_pause(connection, context, args)
+        {
             return false;
         }
         // A command that is run again was counted before, and it was decided then whether it gets a

@@ -72,7 +72,7 @@ impl RespContext {
             client_output_bytes: output as u64,
             memory_bytes: stats.memory_bytes,
             memory_peak_bytes: self.front.sampling.memory_peak_bytes(stats.memory_bytes),
-            parked: stats.parked + self.front.steps.waiting().get(),
+            parked: stats.parked + self.front.steps.waiting().get() + self.front.paused.clients(),
             tracking: self.front.hub.tracking.counts(),
             databases,
             scripts,

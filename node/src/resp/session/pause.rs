@@ -3,11 +3,15 @@
 //! A command that comes during a pause stays where it was parsed, and its connection takes nothing
 //! more until the pause is over.
 
+use super::commands::scripts::digest_of;
+use super::commands::transactions::CommandQueue;
 use super::{Connection, Session};
 use crate::resp::RespContext;
-use crate::resp::command::table::COMMANDS;
+use crate::resp::command::{self, table::RespSpec};
 use crate::resp::frame::Args;
+use bytes::Bytes;
 use doyen_gossip::Time;
+use doyen_scripts::Script;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -36,16 +40,11 @@ impl ClientPause {
             .filter(|_| !self.waiting.is_empty())
     }
 
-    /// Whether this command must wait.
-    fn concerns(&self, now: Time, args: Args<'_>) -> bool {
-        let Some((until, writes_only)) = self.now else {
-            return false;
-        };
-        now < until
-            && (!writes_only
-                || COMMANDS
-                    .named(args.get(0))
-                    .is_some_and(|spec| spec.is_write()))
+    /// How many clients wait for its end.
+    pub(crate) fn clients(&self) -> u64 {
+        // Connections that are gone are held only by the list.
+        let waiting = self.waiting.iter().filter(|c| Rc::strong_count(c) > 1);
+        waiting.count() as u64
     }
 }
 
@@ -93,7 +92,7 @@ impl Session {
         context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
-        self.paused = context.front.paused.concerns(context.now(), args);
+        self.paused = self.is_paused_by(context, args);
         if self.paused {
             let waiting = &mut context.front.paused.waiting;
             if waiting.len() > 2 * context.front.connections.len() {
@@ -104,6 +103,43 @@ impl Session {
         }
         self.paused
     }
+
+    /// Whether the pause is about this command. A mistake is answered at once, as in Redis.
+    fn is_paused_by(&self, context: &mut RespContext, args: Args<'_>) -> bool {
+        match (context.front.paused.now, command::find(args)) {
+            (Some((until, false)), Ok(_)) => context.now() < until,
+            (Some((until, true)), Ok(spec)) => {
+                context.now() < until && may_write(context, spec, args, self.queue())
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether a command, or the transaction that it executes, may change something or publish a
+/// message: both would reach other servers of Redis.
+fn may_write(
+    context: &mut RespContext,
+    spec: &RespSpec,
+    args: Args<'_>,
+    queue: Option<&CommandQueue>,
+) -> bool {
+    match spec.name {
+        "exec" => queue.is_some_and(CommandQueue::may_write),
+        "publish" | "spublish" => true,
+        "eval" => !only_reads(args.bytes(1)),
+        "evalsha" => {
+            let now = context.now();
+            let text = context.front.scripts.get(&digest_of(args.get(1)), now);
+            !text.is_some_and(only_reads)
+        }
+        _ => spec.is_write(),
+    }
+}
+
+/// Whether a script's first line says that it writes nothing.
+pub(super) fn only_reads(text: Bytes) -> bool {
+    Script::parse(text).is_ok_and(|script| script.flags().no_writes)
 }
 
 impl RespContext {

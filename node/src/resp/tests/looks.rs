@@ -363,6 +363,53 @@ async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
 }
 
 #[tokio::test]
+async fn a_pause_of_writes_holds_scripts_messages_and_transactions_that_write() {
+    const READS: &str = "#!lua flags=no-writes\nreturn 1";
+    let (node, mut clients) = node_and_clients(2, None).await;
+    let digest = bulk(
+        clients[0]
+            .command(&["SCRIPT", "LOAD", READS])
+            .await
+            .unwrap(),
+    );
+    let queued = Reply::Simple("QUEUED".to_owned());
+    let mut writer = clients.remove(3);
+    ok(&mut writer, "MULTI").await;
+    assert_eq!(ask(&mut writer, "SET a 2").await, queued);
+    ok(&mut clients[0], "CLIENT PAUSE 100000 WRITE").await;
+    // Not those that only read, nor mistakes.
+    let reader = &mut clients[0];
+    let one = Reply::Int(1);
+    assert_eq!(reader.command(&["EVAL", READS, "0"]).await.unwrap(), one);
+    assert_eq!(ask(reader, &format!("EVALSHA {digest} 0")).await, one);
+    assert_eq!(ask(reader, "EVAL_RO return(1) 0").await, one);
+    ok(reader, "MULTI").await;
+    assert_eq!(ask(reader, "GET a").await, queued);
+    assert_eq!(reader.command(&["EVAL", READS, "0"]).await.unwrap(), queued);
+    assert_eq!(array(ask(reader, "EXEC").await), [Reply::Nil, one.clone()]);
+    let mistake = ask(reader, "SET a").await;
+    assert!(matches!(mistake, Reply::Error(_)), "{mistake:?}");
+    assert_eq!(info(reader, "blocked_clients").await, "0");
+    let exec = tokio::spawn(async move { ask(&mut writer, "EXEC").await });
+    let mut others = Vec::new();
+    for line in ["EVAL return(1) 0", "PUBLISH c hello"] {
+        let mut client = clients.remove(1);
+        others.push(tokio::spawn(async move { ask(&mut client, line).await }));
+    }
+    let reader = &mut clients[0];
+    while info(reader, "blocked_clients").await != "3" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(ask(reader, "GET a").await, Reply::Nil);
+    ok(reader, "CLIENT UNPAUSE").await;
+    assert_eq!(array(exec.await.unwrap()), [Reply::Simple("OK".to_owned())]);
+    for (answered, expected) in others.into_iter().zip([1, 0]) {
+        assert_eq!(answered.await.unwrap(), Reply::Int(expected));
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn settings_that_change_while_the_node_runs_take_effect() {
     let (node, mut clients) = node_and_clients(2, None).await;
     ok(&mut clients[1], "CONFIG SET maxclients 5").await;

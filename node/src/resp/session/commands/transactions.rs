@@ -27,6 +27,7 @@ use crate::resp::encode::Protocol;
 use crate::resp::frame::Args;
 use crate::resp::session::charges::{Charges, PENDING_BYTES_MAX};
 use crate::resp::session::client::SessionClient;
+use crate::resp::session::pause::only_reads;
 use crate::resp::session::pending::parts::{ClientBefore, CommandAnswer, PartsPurpose, PartsReply};
 use crate::resp::session::pending::{PendingReply, ReplyAsker};
 use crate::resp::session::{Connection, Session};
@@ -139,6 +140,16 @@ const TOO_MUCH_TEXT: &str = "ERR the scripts of the transaction take too long to
     together: this one was not run; send fewer in one transaction, or load them first (SCRIPT LOAD)";
 
 impl CommandQueue {
+    /// Whether one of the commands may change something or publishes a message.
+    pub(crate) fn may_write(&self) -> bool {
+        let publishes = |queued: &QueuedCommand| matches!(queued, QueuedCommand::Publish(_));
+        self.commands.iter().any(publishes)
+            || self.steps.iter().any(|step| match step {
+                OperationStep::Key { action, .. } => action.is_write(),
+                OperationStep::Script(call) => !call.read_only && !only_reads(call.body.clone()),
+            })
+    }
+
     fn new(map: MapId, user: Arc<Compiled>) -> Self {
         Self {
             commands: Vec::new(),
