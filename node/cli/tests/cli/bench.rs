@@ -1,47 +1,11 @@
 //! `doyen bench` against real nodes: every kind of load gets answers and no errors. Speed is not
 //! tested.
 
-use crate::common::Node;
+use crate::common::{doyen, node, serving};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn node(more: &[&str]) -> Node {
-    let mut command = doyen(&["run", "--log", "error", "--exit-with-stdin"]);
-    for port in ["--listen", "--data", "--resp", "--resp-cluster", "--http"] {
-        command.args([port, "127.0.0.1:0"]);
-    }
-    Node::start(command.args(more))
-}
-
-/// Starts a node, and waits until its keys have owners. Its ports are open before that.
-fn serving(more: &[&str]) -> Node {
-    let node = node(more);
-    let mut client = TcpStream::connect(node.address("resp")).expect("its port is open");
-    let mut replies = BufReader::new(client.try_clone().expect("a socket"));
-    loop {
-        client.write_all(b"GET probe\r\n").expect("it listens");
-        let mut reply = String::new();
-        replies.read_line(&mut reply).expect("it answers");
-        if !reply.starts_with("-CLUSTERDOWN") {
-            assert_eq!(reply, "$-1\r\n");
-            return node;
-        }
-    }
-}
-
-fn doyen(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_doyen"));
-    for (variable, _) in
-        std::env::vars_os().filter(|(v, _)| v.to_string_lossy().starts_with("DOYEN_"))
-    {
-        command.env_remove(variable);
-    }
-    command.args(args).stdin(Stdio::null());
-    command
-}
 
 /// Runs a short benchmark. Returns its status, stdout and stderr.
 fn bench(resp: &str, more: &str) -> (i32, String, String) {
