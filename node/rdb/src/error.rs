@@ -69,6 +69,15 @@ pub enum RdbError {
         version: u16,
     },
 
+    /// A line of JSON is refused.
+    #[error("line {line}: {why}: correct the line, or remove it")]
+    Line {
+        /// Its number, from 1 on.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+
     /// A value was refused.
     #[error("key \"{}\": {source}", key.escape_ascii())]
     OfKey {

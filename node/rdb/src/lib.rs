@@ -1,4 +1,5 @@
-//! Redis's own format of data: RDB files, and the payloads of `DUMP` and `RESTORE`.
+//! Redis's own format of data: RDB files, and the payloads of `DUMP` and `RESTORE`. With the feature
+//! `ndjson`, the same keys are lines of JSON, too (`NdjsonReader`, `NdjsonWriter`).
 //!
 //! ```text
 //!   RdbReader ── header, keys, checksum ──┐                ┌─ strings, lengths (input, lzf)
@@ -36,6 +37,8 @@ mod error;
 mod file;
 mod input;
 mod lzf;
+#[cfg(feature = "ndjson")]
+mod ndjson;
 mod packs;
 mod payload;
 mod read;
@@ -45,6 +48,8 @@ mod write;
 
 pub use error::RdbError;
 pub use file::{RdbKey, RdbReader, RdbWriter};
+#[cfg(feature = "ndjson")]
+pub use ndjson::{NdjsonReader, NdjsonWriter};
 pub use payload::{dump, restore};
 pub use stream::{
     RdbPendingEntry, RdbStream, RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup, RdbStreamId,

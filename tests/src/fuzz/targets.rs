@@ -21,8 +21,9 @@ use doyen_placement::planner::{
 use doyen_placement::quorum::majority;
 use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
 use doyen_rdb::{
-    HashField, RdbPendingEntry, RdbReader, RdbStream, RdbStreamConsumer, RdbStreamEntry,
-    RdbStreamGroup, RdbStreamId, RdbValue, RdbWriter, ScoredMember,
+    HashField, NdjsonReader, NdjsonWriter, RdbPendingEntry, RdbReader, RdbStream,
+    RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup, RdbStreamId, RdbValue, RdbWriter,
+    ScoredMember,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -170,6 +171,14 @@ pub const TARGETS: &[Target] = &[
         allocates: machines,
         rounds: 10_000,
     },
+    Target {
+        name: "ndjson",
+        seeds: json_lines,
+        run: json_line,
+        // Each element of a list has its own allocation, also if it is empty.
+        allocates: decoded,
+        rounds: 10_000,
+    },
 ];
 
 /// The stored bytes of the newest wire version.
@@ -218,15 +227,15 @@ fn secret_file(bytes: &[u8]) {
 /// What values of the target may take. Packed bytes unfold to many times their size.
 const REDIS_VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// A file with a value of each type, and the payloads of its values.
-fn redis_files() -> Vec<Vec<u8>> {
+/// A value of each type.
+fn redis_values() -> [RdbValue<&'static str>; 7] {
     let member = |member, score| ScoredMember { member, score };
     let field = |field, deadline| HashField {
         field,
         value: "v",
         deadline,
     };
-    let values = [
+    [
         RdbValue::String("a string"),
         RdbValue::List(vec!["a", "b"]),
         RdbValue::Set(vec!["1", "two"]),
@@ -234,7 +243,12 @@ fn redis_files() -> Vec<Vec<u8>> {
         RdbValue::Hash(vec![field("f", None)]),
         RdbValue::Hash(vec![field("f", Some(9_999)), field("g", None)]),
         RdbValue::Stream(redis_stream()),
-    ];
+    ]
+}
+
+/// A file with a value of each type, and the payloads of its values.
+fn redis_files() -> Vec<Vec<u8>> {
+    let values = redis_values();
     let mut file = RdbWriter::new(Vec::new(), 12).expect("it is a version");
     for value in &values {
         let written = file.key(0, b"key", Some(1), value);
@@ -305,6 +319,32 @@ fn redis_file(bytes: &[u8]) {
             "what was restored can be dumped"
         );
     }
+}
+
+/// A line of JSON for a value of each type, and one with bytes that are no text.
+fn json_lines() -> Vec<Vec<u8>> {
+    fn line<B: AsRef<[u8]>>(value: &RdbValue<B>) -> Vec<u8> {
+        let mut file = NdjsonWriter::new(Vec::new());
+        let written = file.key(3, b"key", Some(1), value);
+        written.expect("a Vec takes all");
+        file.finish().expect("a Vec takes all")
+    }
+    let binary = line(&RdbValue::List(vec![&b"\xff\0"[..], b"\n"]));
+    let values = redis_values();
+    values.iter().map(line).chain([binary]).collect()
+}
+
+/// Lines are read or refused, and what was read can be written and read again.
+fn json_line(bytes: &[u8]) {
+    let found: Vec<_> = NdjsonReader::new(bytes).map_while(Result::ok).collect();
+    let mut file = NdjsonWriter::new(Vec::new());
+    for it in &found {
+        let written = file.key(it.database, &it.key, it.deadline, &it.value);
+        written.expect("a Vec takes all");
+    }
+    let file = file.finish().expect("a Vec takes all");
+    let again: Vec<_> = NdjsonReader::new(&file[..]).map_while(Result::ok).collect();
+    assert_eq!(again, found, "what was read can be written");
 }
 
 // ---- control
