@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Brings data from redis-server to Doyen by a file, as a replica under load, and by SCAN; takes it
-back by `doyen export`; and compares all of it with `--verify`, and with redis-server again.
+back by `doyen export`, and to another cluster by lines of JSON; and compares all of it with `--verify`, and with redis-server again.
 
     tests/scripts/migrate.py target/debug/doyen
 
@@ -187,6 +187,14 @@ def main():
             running.append(other)
             assert Client(other_port).ask("DBSIZE") == client.ask("DBSIZE")
             doyen("import", f"redis://127.0.0.1:{other_port}", "--to", to, "--scan", "--verify")
+
+            print("== to another cluster by lines of JSON")
+            lines = os.path.join(directory, "all.ndjson")
+            doyen("export", lines, "--from", to)
+            process, resp = node()
+            running.append(process)
+            doyen("import", lines, "--to", f"127.0.0.1:{resp}", "--verify")
+            assert Client(resp).ask("DBSIZE") == client.ask("DBSIZE")
 
             print("== as a replica, under load")
             process, resp = node()

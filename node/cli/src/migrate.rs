@@ -1,7 +1,8 @@
-//! `doyen import` and `doyen export`: data comes from Redis and goes back, in Redis's own formats.
+//! `doyen import` and `doyen export`: data comes from Redis and goes back, in Redis's own formats or
+//! as lines of JSON.
 //!
 //! ```text
-//!   file (RdbReader) ───────┐
+//!   file (KeyReader) ───────┐
 //!   replica: PSYNC, a file ─┼─> each key as commands (restoring) ─> writers ─> nodes, by RESP
 //!     and then commands ────│──────────────────────────────────────────────> one connection
 //!   scan: SCAN and DUMP ────┘
@@ -9,6 +10,7 @@
 //! To write a key again does no harm, so what may not have happened is done again.
 
 mod export;
+mod formats;
 mod link;
 mod progress;
 mod replica;
@@ -23,32 +25,34 @@ pub(super) use export::Export;
 use super::{CommandFailed, say};
 use doyen::config;
 use doyen_placement::words::{KEYS, counted};
-use doyen_rdb::{RdbKey, RdbReader};
+use doyen_rdb::RdbKey;
+use formats::{FileFormat, KeyReader, damaged};
 use link::Server;
 use progress::MigrationProgress;
 use restoring::Restoring;
-use std::fs::File;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use verify::Verifier;
 use writers::{MigrationTally, Writers};
 
-/// Brings data from a file of Redis, or from a running Redis or Valkey.
+/// Brings data from a file of Redis or of JSON, or from a running Redis or Valkey.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys that exist are replaced; all others stay. What has expired is left out, and deadlines are kept.
-A source is an RDB file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is \
-read as by a replica (PSYNC): first all keys, then each write until Ctrl-C, or until \
---until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
+A source is an RDB file, a file with a line of JSON for each key (NDJSON), or \
+redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is read as by a replica (PSYNC): \
+first all keys, then each write until Ctrl-C, or until --until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
 Values of types that are not here are left out and counted.
 
 Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is \
 wrong.")]
 pub(super) struct Import {
-    /// An RDB file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
+    /// An RDB or NDJSON file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
     #[arg(value_name = "FILE|URL")]
     source: String,
+    /// Format of the file; without it, ndjson if its name ends in .ndjson or .jsonl, else rdb
+    #[arg(long, value_enum)]
+    format: Option<FileFormat>,
     /// Addresses of RESP ports of one or more nodes
     #[arg(
         long,
@@ -105,7 +109,8 @@ impl Import {
 
     fn read_file(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
         let path = Path::new(&self.source);
-        let (mut file, size) = open(path)?;
+        let format = FileFormat::of(self.format, path);
+        let (mut file, size) = KeyReader::open(path, format)?;
         let writers = Writers::start(targets, self.connections)?;
         let mut progress = MigrationProgress::new("keys were read", Some(size));
         let read = self.keys_of(path, &mut file, |restoring, offset, number| {
@@ -131,7 +136,7 @@ impl Import {
         tally.print();
         let mut verified = true;
         if self.verify {
-            let (mut file, _) = open(path)?;
+            let (mut file, _) = KeyReader::open(path, format)?;
             let mut verifier = Verifier::new(&targets[0])?;
             self.keys_of(path, &mut file, |restoring, _, _| {
                 verifier.check(restoring.of)
@@ -146,7 +151,7 @@ impl Import {
     fn keys_of(
         &self,
         path: &Path,
-        file: &mut RdbReader<BufReader<File>>,
+        file: &mut KeyReader,
         mut take: impl FnMut(Restoring, u64, u64) -> Result<(), CommandFailed>,
     ) -> Result<(), CommandFailed> {
         let mut number = 0;
@@ -161,8 +166,13 @@ impl Import {
     }
 
     fn read_server(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
-        if self.from_key > 0 {
-            return Err(CommandFailed::usage("--from-key is for files"));
+        for (is_given, flag) in [
+            (self.from_key > 0, "--from-key"),
+            (self.format.is_some(), "--format"),
+        ] {
+            if is_given {
+                return Err(CommandFailed::usage(format!("{flag} is for files")));
+            }
         }
         let mut source = Server::of_url(&self.source)?;
         if let Some(file) = &self.source_password_file {
@@ -204,21 +214,6 @@ impl Import {
 
 fn status(is_whole: bool) -> ExitCode {
     ExitCode::from(u8::from(!is_whole))
-}
-
-fn open(path: &Path) -> Result<(RdbReader<BufReader<File>>, u64), CommandFailed> {
-    let file = File::open(path).map_err(|e| unread(path, &e))?;
-    let size = file.metadata().map_err(|e| unread(path, &e))?.len();
-    let reader = RdbReader::new(BufReader::with_capacity(1 << 20, file));
-    Ok((reader.map_err(|e| damaged(path, &e))?, size))
-}
-
-fn unread(path: &Path, e: &std::io::Error) -> CommandFailed {
-    CommandFailed::usage(format!("cannot read {}: {e}", path.display()))
-}
-
-fn damaged(path: &Path, e: &doyen_rdb::RdbError) -> CommandFailed {
-    CommandFailed::new(format!("{}: {e}", path.display()))
 }
 
 /// The password in a file.

@@ -1,17 +1,22 @@
-//! `doyen export`: all keys as an RDB file, which Redis and Valkey load at their start.
+//! `doyen export`: all keys as an RDB file, which Redis and Valkey load at their start, or as lines
+//! of JSON.
 
+use super::formats::{FileFormat, KeyWriter};
 use super::link::Server;
 use super::progress::MigrationProgress;
 use super::{password, scan};
 use crate::{CommandFailed, say};
 use doyen_placement::words::{KEYS, counted};
-use doyen_rdb::{RdbError, RdbWriter};
+use doyen_rdb::{NdjsonWriter, RdbError, RdbWriter};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Writes all keys to a file of Redis.
+/// The version of RDB that Redis 7.0 and newer and Valkey read.
+const RDB_VERSION: u16 = 10;
+
+/// Writes all keys to a file of Redis, or to one of JSON.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys that are written meanwhile are in the file as they were before or after that: stop the \
@@ -19,9 +24,12 @@ writers for a picture of one moment. The file gets its name once it is whole.
 
 Status: 0 success; 1 failure; 2 a flag is wrong.")]
 pub(crate) struct Export {
-    /// The RDB file, which must not exist yet
+    /// The file, which must not exist yet
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Format of the file; without it, ndjson if its name ends in .ndjson or .jsonl, else rdb
+    #[arg(long, value_enum)]
+    format: Option<FileFormat>,
     /// Address of the RESP port of a node
     #[arg(long, value_name = "HOST:PORT")]
     from: String,
@@ -31,17 +39,23 @@ pub(crate) struct Export {
     /// User; without it, the password is that of `default`
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// Version of the file: 10 for Redis 7.0 and newer and for Valkey; 9 for Redis 5 and 6, without
-    /// streams; 12 for Redis 7.4 and newer, which hashes with fields that expire need
-    #[arg(long, value_name = "NUMBER", default_value_t = 10,
-        value_parser = clap::value_parser!(u16).range(9..=12))]
-    rdb_version: u16,
+    /// Version of an RDB file: 10 (the default) for Redis 7.0 and newer and for Valkey; 9 for Redis
+    /// 5 and 6, without streams; 12 for Redis 7.4 and newer, which hashes with fields that expire
+    /// need
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(9..=12))]
+    rdb_version: Option<u16>,
 }
 
 impl Export {
     pub(crate) fn main(self) -> Result<ExitCode, CommandFailed> {
         let password = self.password_file.as_deref().map(password).transpose()?;
         let server = Server::of(&self.from)?.with_login(self.user.clone(), password);
+        let format = FileFormat::of(self.format, &self.file);
+        if format == FileFormat::Ndjson && self.rdb_version.is_some() {
+            return Err(CommandFailed::usage(
+                "--rdb-version is for RDB files: leave it out, or give --format rdb",
+            ));
+        }
         if self.file.exists() {
             let file = self.file.display();
             return Err(CommandFailed::usage(format!(
@@ -51,7 +65,7 @@ impl Export {
         let mut name = self.file.clone().into_os_string();
         name.push(".part");
         let part = PathBuf::from(name);
-        let done = self.write(&server, &part);
+        let done = self.write(&server, &part, format);
         if done.is_err() {
             // It is of no use. If it cannot be removed, its name says what it is.
             let _ = std::fs::remove_file(&part);
@@ -63,8 +77,14 @@ impl Export {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn write(&self, server: &Server, part: &Path) -> Result<u64, CommandFailed> {
+    fn write(
+        &self,
+        server: &Server,
+        part: &Path,
+        format: FileFormat,
+    ) -> Result<u64, CommandFailed> {
         let file = File::create(part).map_err(|e| unwritten(part, &e))?;
+        let file = BufWriter::with_capacity(1 << 20, file);
         let failed = |e: RdbError| match e {
             RdbError::Io(e) => unwritten(part, &e),
             RdbError::OfKey { source, .. } => match *source {
@@ -82,15 +102,18 @@ impl Export {
             },
             other => CommandFailed::new(other.to_string()),
         };
-        let mut writer = RdbWriter::new(BufWriter::new(file), self.rdb_version).map_err(failed)?;
+        let mut writer = match format {
+            FileFormat::Rdb => {
+                let version = self.rdb_version.unwrap_or(RDB_VERSION);
+                KeyWriter::Rdb(RdbWriter::new(file, version).map_err(failed)?)
+            }
+            FileFormat::Ndjson => KeyWriter::Ndjson(NdjsonWriter::new(file)),
+        };
         let (mut progress, mut keys) = (MigrationProgress::new("keys were written", None), 0);
         scan::each(server, |found, number| {
             keys = number;
             progress.show(number, 0);
-            let (database, key, deadline) = (found.database, &found.key, found.deadline);
-            writer
-                .key(database, key, deadline, &found.value)
-                .map_err(failed)
+            writer.key(&found).map_err(failed)
         })?;
         progress.end();
         let file = writer.finish().map_err(failed)?;

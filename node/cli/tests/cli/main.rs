@@ -8,5 +8,6 @@ mod demo;
 mod describe;
 mod doctor;
 mod exposed;
+mod migrate;
 mod production;
 mod service;

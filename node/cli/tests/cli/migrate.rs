@@ -1,0 +1,213 @@
+//! `doyen export` and `doyen import` between real nodes, by files of both formats.
+
+use crate::common::{Node, doyen, serving};
+use doyen::resp::client::{Reply, RespClient};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The replies to commands, each of which is text with blanks between its words.
+fn ask(node: &Node, commands: &[&str]) -> Vec<Reply> {
+    let commands = commands.iter().map(|command| {
+        let words = command.split(' ').map(|word| word.as_bytes().to_vec());
+        words.collect()
+    });
+    ask_words(node, &commands.collect::<Vec<_>>())
+}
+
+fn ask_words(node: &Node, commands: &[Vec<Vec<u8>>]) -> Vec<Reply> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let address = node.address("resp").parse().expect("an address");
+    runtime.block_on(async {
+        let mut client = RespClient::connect(address)
+            .await
+            .expect("its port is open");
+        let replies = client.pipeline(commands).await.expect("it answers");
+        for (reply, command) in replies.iter().zip(commands) {
+            assert!(!matches!(reply, Reply::Error(_)), "{command:?}: {reply:?}");
+        }
+        replies
+    })
+}
+
+/// Keys of each type, in two databases: with deadlines, bytes that are no text, and large ones,
+/// which are read or written in parts.
+fn fill(node: &Node) {
+    let numbers = (0..20_000).map(|n| format!(" element-{n}"));
+    let large = format!("RPUSH large{}", numbers.collect::<String>());
+    let fields = (0..10_000).map(|n| format!(" f{n} {}", "x".repeat(20)));
+    let wide = format!("HSET wide{}", fields.collect::<String>());
+    ask(
+        node,
+        &[
+            "SET text some",
+            "SET dated v PXAT 4000000000000",
+            "RPUSH list b a b",
+            "SADD set 1 2 three",
+            "HSET hash f 1 g 2",
+            "HPEXPIREAT hash 4000000000000 FIELDS 1 f",
+            "ZADD scores 0.1 m inf n -inf o -0.30000000000000004 p",
+            "XADD log 5-1 level warn level info",
+            "XADD log 6-0 f v",
+            "XADD log 7-0 f w",
+            "XDEL log 7-0",
+            "XGROUP CREATE log readers 0",
+            "XREADGROUP GROUP readers me COUNT 1 STREAMS log >",
+            "XGROUP CREATECONSUMER log readers idle",
+            "SELECT 3",
+            &large,
+            &wide,
+            "PEXPIREAT wide 4000000000000",
+        ],
+    );
+    let words = |words: [&[u8]; 3]| words.map(<[u8]>::to_vec).to_vec();
+    ask_words(
+        node,
+        &[
+            words([b"SET", b"\xff\0key", b"\x80\n\"value\""]),
+            words([b"SADD", b"bytes", b"\xff"]),
+        ],
+    );
+}
+
+/// Runs the command. Returns its status, and what it said.
+fn ended(args: &[&str]) -> (i32, String) {
+    let output = doyen(args).output().expect("the binary runs");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    (output.status.code().unwrap_or(-1), said)
+}
+
+/// Runs the command, which must succeed and say this.
+fn done(args: &[&str], words: &str) {
+    let (status, said) = ended(args);
+    assert!(status == 0 && said.contains(words), "{args:?}: {said}");
+}
+
+/// The lines of a file by database and key, with what has no order in one.
+fn lines(path: &Path) -> BTreeMap<(u64, String), Value> {
+    let text = std::fs::read_to_string(path).expect("UTF-8");
+    let line = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).expect("JSON");
+        if let (true, Value::Array(all)) = (line["type"] != "list", &mut line["value"]) {
+            all.sort_by_key(Value::to_string);
+        }
+        let key = (
+            line["database"].as_u64().unwrap_or(0),
+            line["key"].to_string(),
+        );
+        (key, line)
+    };
+    text.lines().map(line).collect()
+}
+
+#[test]
+fn what_is_exported_is_imported_into_an_empty_cluster_in_both_formats() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let first = serving(&[]);
+    fill(&first);
+    let exported = path("first.ndjson");
+    let to_file = |node: &Node, name: &str, more: &[&str]| {
+        let (file, from) = (path(name), node.address("resp"));
+        let file = file.to_str().expect("UTF-8");
+        done(
+            &[&["export", file, "--from", from], more].concat(),
+            "11 keys are in",
+        );
+    };
+    to_file(&first, "first.ndjson", &[]);
+    let whole = lines(&exported);
+    assert_eq!(whole.len(), 11, "{:?}", whole.keys());
+    let binary = &whole[&(0, r#"{"base64":"/wBrZXk="}"#.to_owned())];
+    assert_eq!(binary["value"]["base64"], "gAoidmFsdWUi");
+
+    // By way of each format, the same comes out of another cluster.
+    for (between, more) in [
+        ("between.jsonl", &[][..]),
+        ("between.rdb", &["--rdb-version", "12"]),
+        ("between", &["--format", "ndjson"]),
+    ] {
+        to_file(&first, between, more);
+        let second = serving(&[]);
+        let (file, to) = (path(between), second.address("resp"));
+        let file = file.to_str().expect("UTF-8");
+        let mut import = vec!["import", file, "--to", to, "--verify"];
+        if between == "between" {
+            import.extend(more);
+        }
+        done(&import, "11 keys were written");
+        done(&import, "11 keys were compared: all are the same");
+        let again = format!("{between}.again.ndjson");
+        to_file(&second, &again, &[]);
+        assert_eq!(lines(&path(&again)), whole, "{between}");
+    }
+}
+
+#[test]
+fn an_import_ends_at_a_damaged_line_and_goes_on_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keys.ndjson");
+    let file = path.to_str().expect("UTF-8");
+    let write = |third: &str| {
+        let first = r#"{"key":"a","type":"string","value":"1"}"#;
+        let second = r#"{"key":"b","type":"hash","value":[{"field":"f","value":"2"}]}"#;
+        let fourth = r#"{"key":"d","type":"string","value":"4"}"#;
+        let expired = r#"{"key":"e","type":"string","value":"5","expires_at_ms":1}"#;
+        let lines = [first, second, third, fourth, expired, ""].join("\n");
+        std::fs::write(&path, lines).expect("it is written");
+    };
+    let node = serving(&[]);
+    let import = ["import", file, "--to", node.address("resp")];
+    write(r#"{"key":"c","type":"list","value":["x",7]}"#);
+    let (status, said) = ended(&import);
+    assert_eq!(status, 1, "{said}");
+    for words in [
+        "2 keys were written",
+        "keys.ndjson: line 3: at its byte 39: invalid type: integer `7`",
+        "correct the line, or remove it; 2 keys before it are done: continue with --from-key 2",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let there = |keys: &str| ask(&node, &[&format!("EXISTS {keys}")]);
+    assert_eq!(there("a b"), [Reply::Int(2)]);
+    assert_eq!(there("c d e"), [Reply::Int(0)]);
+
+    ask(&node, &["DEL a b"]);
+    write(r#"{"key":"c","type":"list","value":["x","7"]}"#);
+    let (status, said) = ended(&[&import[..], &["--from-key", "2"]].concat());
+    assert_eq!(status, 0, "{said}");
+    assert!(said.contains("2 keys were written"), "{said}");
+    assert!(said.contains("1 key had expired"), "{said}");
+    assert_eq!(there("a b"), [Reply::Int(0)], "they were passed over");
+    assert_eq!(there("c d"), [Reply::Int(2)]);
+}
+
+#[test]
+fn options_of_one_format_are_refused_for_the_other() {
+    let exported = ["export", "new.ndjson", "--from", "127.0.0.1:1"];
+    for (args, words) in [
+        (
+            [&exported[..], &["--rdb-version", "12"]].concat(),
+            "--rdb-version is for RDB files",
+        ),
+        (
+            [
+                &["import", "redis://127.0.0.1:1", "--to", "127.0.0.1:1"][..],
+                &["--format", "ndjson"],
+            ]
+            .concat(),
+            "--format is for files",
+        ),
+        (
+            [&exported[..], &["--format", "json"]].concat(),
+            "[possible values: rdb, ndjson]",
+        ),
+    ] {
+        let (status, said) = ended(&args);
+        assert!(status == 2 && said.contains(words), "{args:?}: {said}");
+    }
+}
