@@ -15,6 +15,7 @@ pub(crate) mod cuts;
 mod effect;
 mod fields;
 pub(crate) mod index;
+mod key_tables;
 pub(crate) mod lazy_migration;
 pub(crate) mod map;
 pub(crate) mod map_limits;

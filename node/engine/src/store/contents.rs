@@ -15,7 +15,7 @@ use crate::value::entry::{ENTRY_WORK, Entry, Key};
 use crate::value::kind::Kind;
 use doyen_placement::{MapId, OrderKey};
 use std::collections::BTreeMap;
-use std::ops::{Bound, Deref};
+use std::ops::Deref;
 
 /// The position of a survey: this segment of the index of this map, or of a table in it, is next.
 #[derive(Debug, Clone, Default)]
@@ -139,7 +139,7 @@ impl Store {
             None => map.survey(place.segment, surveyor),
             Some(key) => map
                 .tables
-                .get_mut(key)
+                .get_mut(map.index.order(key), key)
                 .is_some_and(|table| table.survey(place.segment, surveyor)),
         };
         if looked {
@@ -147,12 +147,11 @@ impl Store {
             return true;
         }
         place.segment = 0;
-        let behind = place
-            .table
-            .as_deref()
-            .map_or(Bound::Unbounded, Bound::Excluded);
-        let mut tables = map.tables.range::<[u8], _>((behind, Bound::Unbounded));
-        place.table = tables.next().map(|(key, _)| key.clone());
+        let next = match place.table.as_deref() {
+            Some(key) => map.tables.after(map.index.order(key), key),
+            None => map.tables.first(),
+        };
+        place.table = next.cloned();
         if place.table.is_none() {
             let Some(next) = place.map.0.checked_add(1) else {
                 return false;

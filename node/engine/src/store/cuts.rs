@@ -395,8 +395,9 @@ pub(crate) fn has_cuts(store: &Store) -> bool {
 pub(crate) fn next_freed(store: &Store) -> Option<(MapId, Key, Kind, FreedRows)> {
     store.maps.all.iter().find_map(|(map, held)| {
         let key = held.cut.first()?;
-        let kind = held.index.get(store.order(key), key)?.kind();
-        let freed = held.tables.get(key)?.next_freed()?;
+        let order = store.order(key);
+        let kind = held.index.get(order, key)?.kind();
+        let freed = held.tables.get(order, key)?.1.next_freed()?;
         Some((*map, key.clone(), kind, freed))
     })
 }

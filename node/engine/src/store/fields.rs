@@ -202,7 +202,7 @@ impl StoredMap {
         let entry = self.index.get(order, key);
         let table = entry
             .filter(|entry| entry.is_table())
-            .and_then(|_| self.tables.get_key_value(key));
+            .and_then(|_| self.tables.get(order, key));
         FoundKey {
             entry,
             table: table.map(|(_, table)| table),
@@ -214,6 +214,7 @@ impl StoredMap {
     #[inline]
     pub(super) fn exchange(
         &mut self,
+        order: u64,
         old: Option<&Entry>,
         new: Option<&Entry>,
     ) -> Option<Box<Self>> {
@@ -221,8 +222,9 @@ impl StoredMap {
         if had.is_none() && new.is_none() {
             return None;
         }
-        let old = self.exchange_tables(had, new);
-        if let Some((new, table)) = new.and_then(|new| Some((new, self.tables.get_mut(new.key())?)))
+        let old = self.exchange_tables(order, had, new);
+        if let Some(new) = new
+            && let Some(table) = self.tables.get_mut(order, new.key())
         {
             table.align_cuts(new);
             if table.has_cuts() {
@@ -234,22 +236,27 @@ impl StoredMap {
         old
     }
 
-    fn exchange_tables(&mut self, had: Option<&Entry>, new: Option<&Entry>) -> Option<Box<Self>> {
+    fn exchange_tables(
+        &mut self,
+        order: u64,
+        had: Option<&Entry>,
+        new: Option<&Entry>,
+    ) -> Option<Box<Self>> {
         if let (Some(had), Some(new)) = (had, new)
             && (had.born() == new.born() || had.born() == 0)
         {
             return None;
         }
-        let old = had.and_then(|entry| self.take_table(entry.key()).map(Box::new));
+        let old = had.and_then(|entry| self.take_table(order, entry.key()).map(Box::new));
         if let Some(new) = new {
             let table = Self::table(self.index.seed(), new.kind().row_order());
-            self.put_table(new.key().into(), table);
+            self.put_table(order, new.key().into(), table);
         }
         old
     }
 
-    pub(super) fn take_table(&mut self, key: &[u8]) -> Option<Self> {
-        let (key, table) = self.tables.remove_entry(key)?;
+    pub(super) fn take_table(&mut self, order: u64, key: &[u8]) -> Option<Self> {
+        let (key, table) = self.tables.take(order, key)?;
         self.bytes -= table.table_cost();
         if let Some(due) = table.first_due() {
             self.due.remove(&(due, key.clone()));
@@ -258,18 +265,22 @@ impl StoredMap {
         Some(table)
     }
 
-    pub(super) fn put_table(&mut self, key: Key, table: Self) {
-        self.take_table(&key);
+    pub(super) fn put_table(&mut self, order: u64, key: Key, table: Self) {
+        self.take_table(order, &key);
         self.bytes += table.table_cost();
         self.due
             .extend(table.first_due().map(|due| (due, key.clone())));
         self.cut.extend(table.has_cuts().then(|| key.clone()));
-        self.tables.insert(key, table);
+        self.tables.put(order, key, table);
     }
 
     /// Changes a table. `None`: the key has none.
-    fn in_table<R>(&mut self, key: &[u8], change: impl FnOnce(&mut Self) -> R) -> Option<R> {
-        let table = self.tables.get_mut(key)?;
+    fn in_table<R>(
+        &mut self,
+        (order, key): (u64, &[u8]),
+        change: impl FnOnce(&mut Self) -> R,
+    ) -> Option<R> {
+        let table = self.tables.get_mut(order, key)?;
         let (before, was_due) = (table.table_cost(), table.first_due());
         let result = change(table);
         self.bytes = self.bytes + table.table_cost() - before;
@@ -292,7 +303,10 @@ impl StoredMap {
         // The entries of a map without tables are not looked at before their turn.
         let plain = self.tables.is_empty();
         let rest = after
-            .and_then(|after| self.tables.get_key_value(&after.key).zip(Some(after)))
+            .and_then(|after| {
+                let order = self.index.order(&after.key);
+                self.tables.get(order, &after.key).zip(Some(after))
+            })
             .map(|((key, table), after)| {
                 let field = after.field.as_ref().map(|(_, field)| &**field);
                 rows_of(map, key, table.index.iter_after(field))
@@ -307,11 +321,11 @@ impl StoredMap {
             (Some(entries.map(entry)), None)
         } else {
             let with_rows = move |one: &'a Entry| {
-                let table = self
-                    .tables
-                    .get(one.key())
-                    .filter(|_| one.is_table())
-                    .map(|table| rows_of(map, one.key(), table.index.iter_from(0)));
+                let table = Some(one).filter(|one| one.is_table());
+                let order = |one: &Entry| self.index.order(one.key());
+                let table = table
+                    .and_then(|one| self.tables.get(order(one), one.key()))
+                    .map(|(_, table)| rows_of(map, one.key(), table.index.iter_from(0)));
                 std::iter::once(entry(one)).chain(table.into_iter().flatten())
             };
             (None, Some(entries.flat_map(with_rows)))
@@ -438,7 +452,7 @@ impl Store {
         self.forget(map, replaced);
         if let Some(entries) = self.maps.all.get_mut(&map) {
             let before = entries.bytes;
-            entries.put_table(key.clone(), *table);
+            entries.put_table(order, key.clone(), *table);
             self.maps.bytes = self.maps.bytes + entries.bytes - before;
         }
         for sum in &mut self.sums.0 {
@@ -611,13 +625,12 @@ impl Store {
     /// Changes the table of a key. `None`: it has none.
     pub(super) fn in_table<R>(
         &mut self,
-        map: MapId,
-        key: &[u8],
+        (map, order, key): KeyPlace<'_>,
         change: impl FnOnce(&mut StoredMap) -> R,
     ) -> Option<R> {
         let entries = self.maps.all.get_mut(&map)?;
         let before = entries.bytes;
-        let result = entries.in_table(key, change);
+        let result = entries.in_table((order, key), change);
         self.maps.bytes = self.maps.bytes + entries.bytes - before;
         result
     }
@@ -627,7 +640,7 @@ impl Store {
         let of_row = self.order(row.key());
         let covered = self.sums.covers(Spot::of(place).row(of_row, row.key()));
         let summed = covered.then(|| row.clone());
-        let old = self.in_table(map, key, |table| {
+        let old = self.in_table(place, |table| {
             let walked = table.has_cursors().then(|| row.clone());
             let old = table.insert(of_row, row).entry;
             if let Some(row) = walked {
@@ -646,7 +659,7 @@ impl Store {
     pub(super) fn remove_row(&mut self, place: KeyPlace<'_>, field: &[u8]) -> Option<Entry> {
         let (map, _, key) = place;
         let of_row = self.order(field);
-        let old = self.in_table(map, key, |table| {
+        let old = self.in_table(place, |table| {
             let old = table.remove(of_row, field).entry;
             table.note_former(field, old.as_ref());
             old

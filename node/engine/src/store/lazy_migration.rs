@@ -15,7 +15,7 @@
 //! gone there.
 
 use super::contents::Store;
-
+use super::key_tables::KeyTables;
 use super::map::{ByKey, StoredMap};
 use super::maps::AllMaps;
 use crate::mutant::{self, broken};
@@ -24,7 +24,6 @@ use crate::value::dated;
 use crate::value::deadline;
 use crate::value::entry::{Entry, Key};
 use doyen_placement::MapId;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,7 +57,7 @@ pub(crate) struct ParentContents {
 }
 
 /// The tables of a former map. They are not shared: who migrates the entry of one takes it.
-type ParentTables = Arc<Mutex<BTreeMap<Key, StoredMap>>>;
+type ParentTables = Arc<Mutex<KeyTables<StoredMap>>>;
 
 /// A former map.
 #[derive(Debug, Clone)]
@@ -82,7 +81,7 @@ impl InheritedMap {
             return None;
         }
         let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut table = tables.remove(entry.key())?;
+        let (_, mut table) = tables.take(self.map.index.order(entry.key()), entry.key())?;
         table.lose_cursors();
         Some(table)
     }
@@ -363,7 +362,7 @@ impl Store {
         if let Some(here) = self.maps.all.get_mut(&map) {
             if let Some((key, table)) = key.zip(table) {
                 let before = here.bytes;
-                here.put_table(key, table);
+                here.put_table(order, key, table);
                 self.maps.bytes = self.maps.bytes + here.bytes - before;
             }
             self.maps.bytes -= here.came(bytes);
@@ -575,7 +574,8 @@ impl AllMaps {
                     let entry = on_clock_ahead(entry.copy(), layer.behind_ms);
                     let mut all = vec![(id, None, entry)];
                     let tables = layer.tables.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Some(table) = tables.get(&key).filter(|_| all[0].2.is_table()) {
+                    let table = tables.get(self.order(&key), &key);
+                    if let Some((_, table)) = table.filter(|_| all[0].2.is_table()) {
                         let rows = table.rows_from(0).map(Entry::copy);
                         for row in rows {
                             let moved = deadline::moved(row.deadline(), layer.behind_ms);

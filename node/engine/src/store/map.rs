@@ -1,6 +1,7 @@
 //! The keys of one map: an index, and the orders beside it.
 
 use super::index::Index;
+use super::key_tables::KeyTables;
 use super::lazy_migration::MigrationRest;
 use super::ranked::Ranked;
 use super::surveyor::Surveyor;
@@ -11,7 +12,7 @@ use crate::value::types::RowOrder;
 use doyen_placement::OrderKey;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 /// What an entry costs besides the bytes of its key and value: its header, its place in the index,
@@ -38,7 +39,7 @@ pub(crate) struct StoredMap {
     /// The entries whose fields expire, by the first deadline of each.
     pub(super) fields_due: BTreeSet<(u64, ByKey)>,
     /// The rows of each collection that is a table.
-    pub(super) tables: BTreeMap<Key, Self>,
+    pub(super) tables: KeyTables<Self>,
     /// The tables with rows that expire, by the deadline of the first.
     pub(super) due: BTreeSet<(u64, Key)>,
     /// The tables with rows to free.
@@ -91,7 +92,7 @@ impl StoredMap {
             ranked: None,
             expiring: BTreeSet::new(),
             fields_due: BTreeSet::new(),
-            tables: BTreeMap::new(),
+            tables: KeyTables::new(),
             due: BTreeSet::new(),
             cut: BTreeSet::new(),
             bytes: 0,
@@ -146,10 +147,7 @@ impl StoredMap {
         if ranked || dates || !self.index.is_empty() || !sorted.is_empty() {
             return true;
         }
-        if let Some(mut table) = self.tables.first_entry() {
-            if !table.get_mut().shed(count) {
-                table.remove();
-            }
+        if self.tables.shed(|table| table.shed(count)) {
             return true;
         }
         self.rest.as_mut().is_some_and(|rest| rest.shed(count))
@@ -172,7 +170,7 @@ impl StoredMap {
         self.drop_old(&old);
         self.expiring.extend(expires);
         self.fields_due.extend(due);
-        let table = self.exchange(old.as_ref(), made.as_ref());
+        let table = self.exchange(order, old.as_ref(), made.as_ref());
         Replaced { entry: old, table }
     }
 
@@ -201,7 +199,7 @@ impl StoredMap {
             ranked.remove(row);
         }
         self.drop_old(&old);
-        let table = self.exchange(old.as_ref(), None);
+        let table = self.exchange(order, old.as_ref(), None);
         Replaced { entry: old, table }
     }
 

@@ -69,7 +69,8 @@ impl AllMaps {
     /// The same for a field of a table.
     pub(crate) fn lookup_row(&self, map: MapId, key: &[u8], field: &[u8]) -> Option<(&Index, u64)> {
         let map = self.all.get(&map).filter(|map| !map.tables.is_empty())?;
-        Some((&map.tables.get(key)?.index, self.order(field)))
+        let (_, table) = map.tables.get(self.order(key), key)?;
+        Some((&table.index, self.order(field)))
     }
 
     /// Entries of a map in the order of their keys, from one up to another. None if the order is
@@ -191,8 +192,9 @@ impl AllMaps {
             let tables = map.due.iter();
             for (_, key) in tables.take_while(|(d, _)| deadline::is_over(*d, clock)) {
                 let left = limit - found.len();
-                let rows = map.tables.get(key).into_iter();
-                let rows = rows.flat_map(|table| table.overdue_rows(clock)).take(left);
+                let rows = map.tables.get(self.order(key), key).into_iter();
+                let rows = rows.flat_map(|(_, table)| table.overdue_rows(clock));
+                let rows = rows.take(left);
                 let part = |row: &Entry| OverduePart::Row(row.key().into());
                 found.extend(rows.map(|row| (*id, key.clone(), part(row))));
                 if found.len() == limit {

@@ -313,7 +313,7 @@ impl Store {
             return false;
         };
         let begin = |table: &mut StoredMap| table.begin_cursor(number, clock, of);
-        self.in_table(map, key, begin).unwrap_or(false)
+        self.in_table((map, order, key), begin).unwrap_or(false)
     }
 
     /// The same of the table of a key.
@@ -323,11 +323,13 @@ impl Store {
         cursor: (u64, u32),
         rows: usize,
     ) -> Option<Page> {
-        self.in_table(map, key, |table| table.read_page(cursor, rows))?
+        let place = (map, self.order(key), key);
+        self.in_table(place, |table| table.read_page(cursor, rows))?
     }
 
     /// Ends a cursor through the table of a key, if it is not over.
     pub(crate) fn end_cursor(&mut self, (map, key): (MapId, &[u8]), number: u64) {
-        self.in_table(map, key, |table| table.end_cursor(number));
+        let place = (map, self.order(key), key);
+        self.in_table(place, |table| table.end_cursor(number));
     }
 }
