@@ -20,6 +20,9 @@ use std::slice;
 
 /// The most rows of a leaf, and children of an inner node.
 const NODE_MAX: usize = 64;
+/// How many items at the end are looked at before others, if rows come there. The last row of a
+/// stream says what is to be known of it, so its entries come before that.
+const LOOKED_AT_END: usize = 2;
 /// Two neighbours that have no more than this together become one.
 const JOINED_MAX: usize = NODE_MAX / 2;
 
@@ -111,7 +114,68 @@ fn child_of(children: &[Child], row: &Entry, order: &RowOrder) -> usize {
         Some(first) => (order.compare)(first, row) != Ordering::Greater,
         None => true,
     };
-    children.partition_point(begins).saturating_sub(1)
+    let mut end = children.len();
+    if order.grows_at_ends {
+        if children.get(1).is_none_or(|second| !begins(second)) {
+            return 0;
+        }
+        for _ in 0..LOOKED_AT_END {
+            end -= 1;
+            if end == 0 || begins(&children[end]) {
+                return end;
+            }
+        }
+    }
+    children[..end].partition_point(begins).saturating_sub(1)
+}
+
+/// Where a leaf has this row, or would have it.
+fn row_of(rows: &[Entry], row: &Entry, order: &RowOrder) -> Result<usize, usize> {
+    let mut end = rows.len();
+    if order.grows_at_ends {
+        match rows.first().map(|first| (order.compare)(first, row)) {
+            None | Some(Ordering::Greater) => return Err(0),
+            Some(Ordering::Equal) => return Ok(0),
+            Some(Ordering::Less) => {}
+        }
+        for _ in 0..LOOKED_AT_END.min(end) {
+            match (order.compare)(&rows[end - 1], row) {
+                Ordering::Less => return Err(end),
+                Ordering::Equal => return Ok(end - 1),
+                Ordering::Greater => end -= 1,
+            }
+        }
+    }
+    rows[..end].binary_search_by(|held| (order.compare)(held, row))
+}
+
+/// The first item for which this holds, from its weight and that of all before it. It is looked for
+/// from the end that is nearer to the n-th of `whole` elements. With it come the elements before it.
+fn item_at<T>(
+    items: &[T],
+    weight: impl Fn(&T) -> usize,
+    (n, whole): (usize, usize),
+) -> Option<(usize, usize)> {
+    if n < whole / 2 {
+        let mut before = 0;
+        for (at, item) in items.iter().enumerate() {
+            let end = before + weight(item);
+            if n < end {
+                return Some((at, before));
+            }
+            before = end;
+        }
+        return None;
+    }
+    let mut end = whole;
+    for (at, item) in items.iter().enumerate().rev() {
+        let before = end.saturating_sub(weight(item));
+        if n >= before {
+            return (n < end).then_some((at, before));
+        }
+        end = before;
+    }
+    None
 }
 
 impl Child {
@@ -294,8 +358,8 @@ impl Child {
         let came = Mass::of(&row, order);
         let right = match &mut self.node {
             Node::Leaf(rows) => {
-                let place = rows.binary_search_by(|held| (order.compare)(held, &row));
-                let at_end = place == Err(rows.len());
+                let place = row_of(rows, &row, order);
+                let at_end = place.is_err_and(|at| at + LOOKED_AT_END > rows.len());
                 match place {
                     Ok(at) => {
                         self.mass = self.mass.without(Mass::of(&rows[at], order));
@@ -316,7 +380,8 @@ impl Child {
                 if let Some(right) = right {
                     children.insert(at + 1, right);
                 }
-                split(children, at + 2 == children.len()).map(Node::Inner)
+                let at_end = at + 1 + LOOKED_AT_END >= children.len();
+                split(children, at_end).map(Node::Inner)
             }
         };
         let right = Self::of(right?, order);
@@ -328,8 +393,9 @@ impl Child {
     fn remove(&mut self, row: &Entry, order: &RowOrder) -> bool {
         match &mut self.node {
             Node::Leaf(rows) => {
-                let place = rows.binary_search_by(|held| (order.compare)(held, row));
-                let Ok(at) = place else { return false };
+                let Ok(at) = row_of(rows, row, order) else {
+                    return false;
+                };
                 self.mass = self.mass.without(Mass::of(&rows.remove(at), order));
             }
             Node::Inner(children) => {
@@ -654,33 +720,36 @@ impl<'a> RankedRows<'a> {
             reverse,
         };
         loop {
-            // Where the element is, or nothing if there are fewer.
-            let mut is_before = |weight: usize| {
-                let is_before = weight <= n;
-                n -= if is_before { weight } else { 0 };
-                is_before
-            };
+            let place = (n, from.mass.weight);
             match &from.node {
                 Node::Leaf(all) => {
-                    let at = all.iter().position(|row| !is_before((order.weight)(row)));
-                    rows.leaf = match at {
-                        Some(at) if reverse => all[..=at].iter(),
-                        Some(at) => all[at..].iter(),
-                        None => [].iter(),
+                    let found = if from.mass.weight == from.mass.rows {
+                        (n < all.len()).then_some((n, n))
+                    } else {
+                        item_at(all, order.weight, place)
                     };
-                    return (rows, n);
+                    let Some((at, before)) = found else {
+                        return (rows, n.saturating_sub(from.mass.weight));
+                    };
+                    rows.leaf = if reverse {
+                        all[..=at].iter()
+                    } else {
+                        all[at..].iter()
+                    };
+                    return (rows, n - before);
                 }
                 Node::Inner(children) => {
-                    let at = children
-                        .iter()
-                        .position(|child| !is_before(child.mass.weight));
-                    let Some(at) = at else { return (rows, n) };
+                    let found = item_at(children, |child| child.mass.weight, place);
+                    let Some((at, before)) = found else {
+                        return (rows, n.saturating_sub(from.mass.weight));
+                    };
                     rows.above.push(if reverse {
                         children[..at].iter()
                     } else {
                         children[at + 1..].iter()
                     });
                     from = &children[at];
+                    n -= before;
                 }
             }
         }

@@ -98,6 +98,8 @@ pub(crate) struct RowOrder {
     pub(crate) weight: fn(&Entry) -> usize,
     /// Whether it compares values, too. They are short then.
     pub(crate) valued: bool,
+    /// Whether most rows come at an end, where they are looked for first.
+    pub(crate) grows_at_ends: bool,
 }
 
 /// Fields with their values.

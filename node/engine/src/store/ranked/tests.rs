@@ -3,11 +3,19 @@ use proptest::prelude::*;
 
 /// Rows by their values, and by their fields if these are equal. A row weighs what its value
 /// says, and 1 at least.
-static BY_VALUE: RowOrder = RowOrder {
+const BY_VALUE: RowOrder = RowOrder {
     compare: |one, other| (one.value(), one.key()).cmp(&(other.value(), other.key())),
     weight: |row| usize::from(row.value()[0] % 3) + 1,
     valued: true,
+    grows_at_ends: false,
 };
+static ORDERS: [RowOrder; 2] = [
+    BY_VALUE,
+    RowOrder {
+        grows_at_ends: true,
+        ..BY_VALUE
+    },
+];
 
 fn row(field: u16, value: u8) -> Entry {
     Entry::of_row(&field.to_be_bytes(), &[value], 0)
@@ -44,9 +52,10 @@ proptest! {
 
     #[test]
     fn rows_are_ordered_and_counted_as_in_a_sorted_list(
-        changes in prop::collection::vec((0_u16..400, any::<u8>(), 0_u8..4), 0..900)
+        changes in prop::collection::vec((0_u16..400, any::<u8>(), 0_u8..4), 0..900),
+        order in 0_usize..2,
     ) {
-        let mut ranked = Ranked::new(&BY_VALUE);
+        let mut ranked = Ranked::new(&ORDERS[order]);
         let mut model = std::collections::BTreeMap::new();
         for (field, value, change) in changes {
             if change == 0 {

@@ -31,6 +31,7 @@ pub(super) static LIST: Type = Type {
             },
             weight: |row| ElementRun(row.value()).len().max(1),
             valued: false,
+            grows_at_ends: true,
         },
         encoding,
     }),

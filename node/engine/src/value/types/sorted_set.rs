@@ -27,8 +27,13 @@ pub(crate) static SORTED_SET: Type = Type {
         packs_small: false,
         encoding,
         order: Some(&RowOrder {
-            compare: |one, other| place(one).cmp(&place(other)),
+            // Mostly a comparison of two numbers.
+            compare: |one, other| {
+                let order = number_of(one.value()).cmp(&number_of(other.value()));
+                order.then_with(|| place(one).cmp(&place(other)))
+            },
             weight: |_| 1,
+            grows_at_ends: false,
             valued: true,
         }),
         shown: |score| Cow::Owned(score_text(score_of(score))),
@@ -58,6 +63,11 @@ fn encoding(count: usize, members: &mut EachField<'_>) -> Encoding {
 /// Where a row is in the order.
 fn place(row: &Entry) -> (&[u8], &[u8]) {
     (row.value(), row.key())
+}
+
+/// The first bytes of a stored score as a number, in the order of the bytes.
+fn number_of(stored: &[u8]) -> u64 {
+    stored.first_chunk().copied().map_or(0, u64::from_be_bytes)
 }
 
 /// How many bytes a stored score has.

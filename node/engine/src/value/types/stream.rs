@@ -28,6 +28,7 @@ pub(super) static STREAM: Type = Type {
             compare: |one, other| one.key().cmp(other.key()),
             weight: |_| 1,
             valued: false,
+            grows_at_ends: true,
         },
         encoding: |_| ROWS,
     }),
