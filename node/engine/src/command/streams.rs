@@ -399,16 +399,22 @@ fn added(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, Key
     };
     meta.last = id;
     meta.added = meta.added.saturating_add(1);
-    let mut edit = StreamEdit::default();
-    edit.put_meta(meta);
     let gone = StreamTrim::of_numbers(&inputs.numbers[4..]).gone(stream, Some(id));
-    edit.delete_first(stream, gone, cx);
-    if gone <= stream.len() {
-        edit.put_entry(id, fields);
-    }
+    let change = match stream.with_entry(meta, fields) {
+        Some(change) if gone == 0 => change,
+        _ => {
+            let mut edit = StreamEdit::default();
+            edit.put_meta(meta);
+            edit.delete_first(stream, gone, cx);
+            if gone <= stream.len() {
+                edit.put_entry(id, fields);
+            }
+            edit.into_change(stream, cx)
+        }
+    };
     let mut tree = ReplyTree::new();
     put_id(&mut tree, id);
-    (tree.outcome(), edit.into_change(stream, cx))
+    (tree.outcome(), change)
 }
 
 /// What is trimmed.
@@ -462,6 +468,9 @@ impl StreamTrim {
 
     /// How many of the first entries go, if a new one follows the others.
     fn gone(self, stream: StreamView<'_>, new: Option<StreamId>) -> usize {
+        if self.keeps == Kept::All {
+            return 0;
+        }
         let total = stream.len() + usize::from(new.is_some());
         let gone = match self.keeps {
             Kept::All => 0,

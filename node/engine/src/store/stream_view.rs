@@ -159,6 +159,16 @@ impl<'a> StreamView<'a> {
         last.map_or(StreamId::ZERO, |(id, _)| id)
     }
 
+    /// How the key changes if it has entries or had some, and the last one is appended, with these
+    /// fields. `None`: it is absent.
+    pub(crate) fn with_entry(self, meta: StreamMeta, fields: &[u8]) -> Option<KeyChange> {
+        self.table?;
+        let row = |key: &[u8], value: &[u8]| RowChange::Put(Entry::of_row(key, value, 0));
+        let rows = vec![row(&entry_key(meta.last), fields), row(META, &meta.value())];
+        let kind = Kind::Stream;
+        Some(KeyChange::Rows { kind, rows })
+    }
+
     /// A group of consumers.
     pub(crate) fn group(self, name: &[u8]) -> Option<StreamGroup> {
         let row = self.row(&group_key(name))?;
@@ -223,7 +233,7 @@ pub(crate) struct StreamEdit {
 
 impl StreamEdit {
     pub(crate) fn put_meta(&mut self, meta: StreamMeta) {
-        self.rows.insert(META.to_vec(), Some(meta.value()));
+        self.rows.insert(META.to_vec(), Some(meta.value().to_vec()));
     }
 
     /// An entry comes with these fields.
@@ -239,6 +249,9 @@ impl StreamEdit {
 
     /// The first entries go, as many as these.
     pub(crate) fn delete_first(&mut self, stream: StreamView<'_>, count: usize, cx: &RunContext) {
+        if count == 0 {
+            return;
+        }
         let count = count.min(stream.len());
         let mut ends = [0, count.saturating_sub(1)]
             .into_iter()

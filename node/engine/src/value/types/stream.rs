@@ -106,7 +106,8 @@ impl StreamId {
 
     /// As clients see it.
     pub(crate) fn text(self) -> String {
-        format!("{}-{}", self.ms, self.seq)
+        let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
+        [ms.format(self.ms), "-", seq.format(self.seq)].concat()
     }
 
     /// What a text says, `ms` or `ms-seq`. `None`: it is no id.
@@ -192,9 +193,14 @@ pub(crate) struct StreamMeta {
 }
 
 impl StreamMeta {
-    pub(crate) fn value(self) -> Vec<u8> {
-        let parts = [&self.last.bytes()[..], &self.added.to_be_bytes()];
-        [&parts.concat()[..], &self.deleted.bytes()].concat()
+    pub(crate) fn value(self) -> [u8; 2 * ID_BYTES + 8] {
+        let mut value = [0; 2 * ID_BYTES + 8];
+        let (last, rest) = value.split_at_mut(ID_BYTES);
+        let (added, deleted) = rest.split_at_mut(8);
+        last.copy_from_slice(&self.last.bytes());
+        added.copy_from_slice(&self.added.to_be_bytes());
+        deleted.copy_from_slice(&self.deleted.bytes());
+        value
     }
 
     pub(crate) fn of_value(value: &[u8]) -> Self {
