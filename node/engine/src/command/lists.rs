@@ -471,7 +471,10 @@ fn popped(
     }
     let list = ListView::of(found, cx);
     let length = list.len();
-    let wanted = usize::try_from(inputs.numbers[0]).map_or(1, |wanted| wanted.min(length));
+    let Ok(wanted) = usize::try_from(inputs.numbers[0]) else {
+        return popped_one(list, length, cx, side);
+    };
+    let wanted = wanted.min(length);
     let (mut taken, mut bytes) = (Vec::new(), 0);
     let mut take = |element: &[u8]| {
         bytes += element.len();
@@ -489,15 +492,37 @@ fn popped(
     if !fits {
         return (Outcome::Failed(Failure::TooLarge), KeyChange::None);
     }
-    let outcome = if inputs.numbers[0] < 0 {
-        taken.pop().unwrap_or(Outcome::Nil)
-    } else {
-        Outcome::Many(taken)
-    };
+    let outcome = Outcome::Many(taken);
     if gone.is_empty() {
         return (outcome, KeyChange::None);
     }
     edited(list, cx, outcome, &[ListCut::removal(gone)])
+}
+
+fn popped_one(
+    list: ListView<'_>,
+    length: usize,
+    cx: &RunContext,
+    side: ListSide,
+) -> (Outcome, KeyChange) {
+    let element = match side {
+        ListSide::Left => list.from(0).next(),
+        ListSide::Right => list.last(),
+    };
+    let at = match side {
+        ListSide::Left => 0,
+        ListSide::Right => length.saturating_sub(1),
+    };
+    match element {
+        None => (Outcome::Nil, KeyChange::None),
+        Some(element) if element.len() > answer_max(cx) => {
+            (Outcome::Failed(Failure::TooLarge), KeyChange::None)
+        }
+        Some(element) => {
+            let cut = ListCut::removal(at..at + 1);
+            edited(list, cx, bulk(element), &[cut])
+        }
+    }
 }
 
 /// Takes elements out of the first key that has any, as many as the number says. The runs are the

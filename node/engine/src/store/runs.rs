@@ -20,8 +20,9 @@ use crate::value::entry::Entry;
 use crate::value::items::{Items, put};
 use crate::value::kind::Kind;
 use crate::value::outcome::Failure;
-use crate::value::types::list::{ElementRun, RUN_ITEMS_MAX, position};
+use crate::value::types::list::{COUNT_BYTES, ElementRun, RUN_ITEMS_MAX, count_bytes, position};
 use bytes::Bytes;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -34,6 +35,8 @@ const MOVED_LEAST: usize = 8;
 /// A run that has no more than this together with the next one joins it. A list that has no more
 /// becomes one run again.
 const JOINED_MAX: usize = RUN_ITEMS_MAX / 2;
+/// The most bytes of a run of several elements.
+const RUN_BYTES: usize = RUN_ITEMS_MAX + COUNT_BYTES;
 /// A list with more elements than this stays a table.
 const LEFT_MAX: usize = 256;
 /// Rows that go one by one before the others that follow go as one range.
@@ -124,6 +127,13 @@ impl<'a> ListView<'a> {
         elements.take_while(move |_| budget.element())
     }
 
+    /// Its last element.
+    pub(crate) fn last(self) -> Option<&'a [u8]> {
+        let n = self.len().checked_sub(1)?;
+        let (mut runs, _) = self.runs_at(n, false);
+        runs.next()?.1.elements().last()
+    }
+
     /// The same in reverse.
     pub(crate) fn back_from(self, n: usize) -> impl Iterator<Item = &'a [u8]> {
         let (runs, within) = self.runs_at(n, true);
@@ -160,7 +170,11 @@ impl<'a> ListView<'a> {
     }
 
     fn edited_run(self, cuts: &[ListCut<'_>], cx: &RunContext) -> KeyChange {
-        let mut window = ListWindow::default();
+        let comes: usize = cuts.iter().map(|cut| cut.items.len()).sum();
+        let mut window = ListWindow {
+            items: Vec::with_capacity(self.run().0.len() + comes),
+            ..ListWindow::default()
+        };
         let mut cuts = CutsLeft::of(cuts);
         cuts.apply(0, (self.run(), true), &mut window);
         if window.count == 0 {
@@ -168,7 +182,7 @@ impl<'a> ListView<'a> {
         }
         let deadline = kept(self.entry, cx);
         if window.items.len() <= RUN_ITEMS_MAX.min(cx.packed_bytes_max) {
-            return packed(&window.run(), deadline);
+            return packed(window.run(), deadline);
         }
         let rows = window.chopped(RunFill::FromBegin).into_iter().zip(0..);
         let rows = rows.map(|(run, n)| row(FIRST_POSITION + n * GAP, &run));
@@ -192,10 +206,10 @@ pub(crate) fn list_of(items: &[u8], cx: &RunContext<'_>) -> Result<KeyChange, Fa
     empty.edited(&[cut], cx)
 }
 
-fn packed(run: &[u8], deadline: u64) -> KeyChange {
+fn packed(run: Vec<u8>, deadline: u64) -> KeyChange {
     KeyChange::Packed {
         kind: Kind::List,
-        packed: Bytes::copy_from_slice(run),
+        packed: run.into(),
         deadline,
         fields: FewFields::new(),
         removes: false,
@@ -391,6 +405,14 @@ impl<'a> TableEdit<'a> {
 
     fn edited(mut self, cuts: &[ListCut<'_>]) -> Result<KeyChange, Failure> {
         let (length, cx) = (self.view.len(), self.cx);
+        if let [cut] = cuts
+            && let Some(row) = self.in_one_run(cut, length)
+        {
+            return Ok(KeyChange::Rows {
+                kind: Kind::List,
+                rows: vec![row],
+            });
+        }
         if let Some(left) = self.little_left(cuts, length) {
             return Ok(left);
         }
@@ -412,7 +434,7 @@ impl<'a> TableEdit<'a> {
             return Ok(KeyChange::Delete);
         }
         if self.spans.is_empty() && bytes <= JOINED_MAX.min(cx.packed_bytes_max) {
-            return Ok(packed(&self.together().run(), kept(self.view.entry, cx)));
+            return Ok(packed(self.together().run(), kept(self.view.entry, cx)));
         }
         let change = |(at, run): (u64, Option<Vec<u8>>)| match run {
             Some(run) => RowChange::Put(row(at, &run)),
@@ -428,6 +450,64 @@ impl<'a> TableEdit<'a> {
                 rows,
             }
         })
+    }
+
+    /// What one cut does to the only row that changes, as most do: elements of one run go, others
+    /// come there, and they still fit; or an element begins a run at an end. `None`: it may be that
+    /// more changes.
+    fn in_one_run(&self, cut: &ListCut<'_>, length: usize) -> Option<RowChange> {
+        let gone = &cut.gone;
+        let first = gone.start.min(length.checked_sub(1)?);
+        let (mut rows, within) = self.view.runs_at(first, false);
+        let (at, run) = rows.next()?;
+        let begin = first - within.min(first);
+        let end = begin + run.len();
+        let many_left = length - gone.len().min(length) > LEFT_MAX || gone.len() < length / 2;
+        if gone.end > end || !many_left {
+            return None;
+        }
+        let (count, mut rest) = (run.len() + cut.count - gone.len(), run.elements());
+        let all = rest.0;
+        if gone.start < end {
+            rest.by_ref().take(gone.start - begin).for_each(drop);
+        } else {
+            rest.0 = &[];
+        }
+        let before = &all[..all.len() - rest.0.len()];
+        rest.by_ref().take(gone.len()).for_each(drop);
+        let bytes = before.len() + cut.items.len() + rest.0.len();
+        let others = self.table.content_bytes().saturating_sub(run.0.len());
+        let least = JOINED_MAX.min(self.cx.packed_bytes_max);
+        if others <= least {
+            return None;
+        }
+        if count == 0 {
+            let key = Bytes::copy_from_slice(&at.to_be_bytes());
+            let others = others.saturating_sub(key.len());
+            return (others > least).then_some(RowChange::Delete(key));
+        }
+        if bytes > RUN_ITEMS_MAX {
+            let at = match (gone.start, cut.count) {
+                _ if !gone.is_empty() => return None,
+                (0, 1) => at.checked_sub(GAP)?,
+                (start, 1) if start == length => at.checked_add(GAP)?,
+                _ => return None,
+            };
+            return Some(RowChange::Put(row(at, &ElementRun::of(1, cut.items))));
+        }
+        let joins = bytes <= JOINED_MAX
+            && end < length
+            && rows
+                .next()
+                .is_none_or(|(_, next)| bytes + next.0.len() <= JOINED_MAX);
+        if joins {
+            return None;
+        }
+        let mut run: SmallVec<[u8; RUN_BYTES]> = SmallVec::from_slice(&count_bytes(count));
+        for part in [before, cut.items, rest.0] {
+            run.extend_from_slice(part);
+        }
+        Some(RowChange::Put(row(at, &run)))
     }
 
     /// What is left of a long list, if that is very little: all else is dropped with the table.
@@ -453,7 +533,7 @@ impl<'a> TableEdit<'a> {
         }
         let fits = items.len() <= JOINED_MAX.min(self.cx.packed_bytes_max);
         let deadline = self::kept(self.view.entry, self.cx);
-        fits.then(|| packed(&ElementRun::of(count, &items), deadline))
+        fits.then(|| packed(ElementRun::of(count, &items), deadline))
     }
 
     /// All elements after the change.

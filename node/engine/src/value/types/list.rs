@@ -48,11 +48,17 @@ const fn encoding(bytes: usize) -> Encoding {
     if bytes > PACKED_BYTES { RUNS } else { PACKED }
 }
 
-const COUNT_BYTES: usize = size_of::<u16>();
+/// What the count of a run takes.
+pub(crate) const COUNT_BYTES: usize = size_of::<u16>();
 
 /// The most bytes that the elements of a run have together, unless it is a single one: an entry
 /// keeps the whole run beside its key (`entry.rs`).
 pub(crate) const RUN_ITEMS_MAX: usize = 512 - COUNT_BYTES;
+
+/// The count with which a run of elements begins.
+pub(crate) fn count_bytes(count: usize) -> [u8; COUNT_BYTES] {
+    u16::try_from(count).unwrap_or(u16::MAX).to_le_bytes()
+}
 
 /// The position that the key of a row says.
 pub(crate) fn position(key: &[u8]) -> u64 {
@@ -77,10 +83,6 @@ impl<'a> ElementRun<'a> {
 
     /// A run of these elements, which fit into one.
     pub(crate) fn of(count: usize, items: &[u8]) -> Vec<u8> {
-        let mut run = Vec::with_capacity(COUNT_BYTES + items.len());
-        let count = u16::try_from(count).unwrap_or(u16::MAX);
-        run.extend_from_slice(&count.to_le_bytes());
-        run.extend_from_slice(items);
-        run
+        [&count_bytes(count)[..], items].concat()
     }
 }
