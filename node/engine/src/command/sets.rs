@@ -17,7 +17,7 @@ use crate::command::procedure::{
 };
 use crate::command::rows::Rows;
 use crate::store::FoundKey;
-use crate::store::collection::{self, CollectionView, Edit, FieldDeadline, UnpackedItems};
+use crate::store::collection::{self, CollectionView, Edit, UnpackedItems};
 use crate::value::integer::integer;
 use crate::value::items::{Items, Pairs, packed};
 use crate::value::kind::Kind;
@@ -127,15 +127,7 @@ const NUMBER: u16 = 120;
 pub(super) static ADD: Procedure = procedure(NUMBER, "set add", Kind::Set, (0, 1))
     .costs(writes)
     .told_as("sadd")
-    .on_fields(|inputs, set, _| {
-        let given = Pairs::of(&inputs.bytes[0], false);
-        let is_new = |(member, _): (&[u8], &[u8])| set.get(member).is_none();
-        if { given }.any(is_new) {
-            (None, Edit::Set(given, FieldDeadline::Never))
-        } else {
-            (Some(Outcome::Int(0)), Edit::None)
-        }
-    });
+    .on_fields(|inputs, _, _| (None, Edit::Add(Pairs::of(&inputs.bytes[0], false))));
 
 /// Removes members. → `Int`, how many there were
 pub(super) static REMOVE: Procedure = procedure(NUMBER + 1, "set remove", Kind::Set, (0, 1))

@@ -5,8 +5,8 @@ use super::collections::{
     writes,
 };
 use super::sorted_ranges::{
-    Ordered, PART_NUMBERS, PartBy, PartInputs, RANGE_NUMBERS, RangeOptions, Scored, ScoredAnswer,
-    part_of, range, ranging, shown,
+    Ordered, PART_NUMBERS, PartBy, PartInputs, RANGE_NUMBERS, RangeOptions, ScoredAnswer, part_of,
+    range, ranging, shown,
 };
 use super::{
     Access, CommandCall, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, ParseFn, Parsed, SYNTAX,
@@ -161,12 +161,7 @@ pub(super) static ADD: Procedure = procedure(NUMBER, "zset add", Kind::SortedSet
     .on_fields(|inputs, view, _| {
         let (flags, given) = (inputs.numbers[0], Pairs::of(&inputs.bytes[0], true));
         if flags == 0 {
-            let changes = |(member, score): Scored<'_>| view.get(member) != Some(score);
-            return if { given }.any(changes) {
-                (None, Edit::Set(given, FieldDeadline::Never))
-            } else {
-                (Some(Outcome::Int(0)), Edit::None)
-            };
+            return (None, Edit::Add(given));
         }
         let Some(ScoreChanges {
             made, new, changed, ..

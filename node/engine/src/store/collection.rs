@@ -279,6 +279,8 @@ impl<'a> CollectionView<'a> {
         cx: &RunContext,
     ) -> (usize, KeyChange) {
         let (kind, packing, packed) = (self.kind, self.packing, bytes_of(entry));
+        let adds = matches!(edit, Edit::Add(_));
+        let edit = edit.as_set();
         if let Edit::Set(given, timing) = edit
             && let Some(grown) = self.grown(entry, (given, timing), cx)
         {
@@ -306,9 +308,12 @@ impl<'a> CollectionView<'a> {
                 (_, 0) => return (0, KeyChange::None),
                 (after, removed) => (after, removed),
             },
-            // It is a change of rows alone.
-            Edit::DeleteRanks(_) => return (0, KeyChange::None),
+            // These were made otherwise, and are a change of rows alone.
+            Edit::Add(_) | Edit::DeleteRanks(_) => return (0, KeyChange::None),
         };
+        if adds && after == packed {
+            return (0, KeyChange::None);
+        }
         let deadline = kept(entry, cx);
         let change = if after.is_empty() {
             KeyChange::Delete
@@ -407,12 +412,16 @@ impl<'a> CollectionView<'a> {
             };
         }
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
+        let adds = matches!(edit, Edit::Add(_));
         let (mut changed, mut rows) = (0, Vec::new());
-        match edit {
-            Edit::None | Edit::DeleteRanks(_) => {}
+        match edit.as_set() {
+            Edit::None | Edit::Add(_) | Edit::DeleteRanks(_) => {}
             Edit::Set(given, timing) => {
                 let mut set = |(field, value): (&[u8], &[u8])| {
                     let old = held(field);
+                    if adds && old.is_some_and(|old| old.value() == value) {
+                        return;
+                    }
                     changed += usize::from(old.is_none());
                     let deadline = timing.after(|| old.map_or(0, Entry::deadline));
                     rows.push(RowChange::Put(Entry::of_row(field, value, deadline)));
@@ -581,7 +590,12 @@ fn changed_fields(
             let held: BTreeSet<&[u8]> = fields.iter().copied().filter(held).collect();
             Some(few_removed(held.iter().copied()))
         }
-        Edit::None | Edit::Set(..) | Edit::Date(_) | Edit::Delete(_) | Edit::DeleteRanks(_) => None,
+        Edit::None
+        | Edit::Set(..)
+        | Edit::Add(_)
+        | Edit::Date(_)
+        | Edit::Delete(_)
+        | Edit::DeleteRanks(_) => None,
     }
 }
 
@@ -650,6 +664,8 @@ pub(crate) enum Edit<'a> {
     None,
     /// These fields get these values. If one is given twice, the later value counts.
     Set(Pairs<'a>, FieldDeadline),
+    /// These fields get these values, and no deadlines. Nothing changes if they have them.
+    Add(Pairs<'a>),
     /// This field gets this value, and keeps its deadline.
     SetOne(&'a [u8], Vec<u8>),
     /// These fields get these deadlines, if they exist; 0: never.
@@ -661,11 +677,19 @@ pub(crate) enum Edit<'a> {
 }
 
 impl Edit<'_> {
+    /// The same, without looking whether it changes anything.
+    fn as_set(self) -> Self {
+        match self {
+            Self::Add(given) => Self::Set(given, FieldDeadline::Never),
+            other => other,
+        }
+    }
+
     /// Bytes that it writes.
     fn bytes(&self) -> usize {
         match self {
             Self::None | Self::Delete(_) | Self::DeleteRanks(_) | Self::Date(_) => 0,
-            Self::Set(given, _) => given.bytes(),
+            Self::Set(given, _) | Self::Add(given) => given.bytes(),
             Self::SetOne(field, value) => field.len() + value.len(),
         }
     }

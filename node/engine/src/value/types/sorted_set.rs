@@ -7,7 +7,7 @@
 use super::{Collection, EachField, Layout, Packing, RowOrder, Type, TypeEvents};
 use crate::value::dated::FieldDeadline;
 use crate::value::entry::Entry;
-use crate::value::items::Pairs;
+use crate::value::items::{Pairs, is_same};
 use crate::value::kind::Encoding;
 use doyen_placement::level::SORTED;
 use std::borrow::Cow;
@@ -173,7 +173,12 @@ impl Packing for ScoredMembers {
         true
     }
 
-    fn with(&self, packed: &[u8], given: Pairs<'_>, _: FieldDeadline) -> (Vec<u8>, usize) {
+    fn with(&self, packed: &[u8], given: Pairs<'_>, timing: FieldDeadline) -> (Vec<u8>, usize) {
+        if given.has_at_most(1)
+            && let Some(one) = { given }.next()
+        {
+            return self.with_one(packed, one, timing);
+        }
         let mut all: BTreeMap<&[u8], &[u8]> = pairs(packed).collect();
         let before = all.len();
         all.extend(given);
@@ -190,23 +195,26 @@ impl Packing for ScoredMembers {
         (member, score): (&[u8], &[u8]),
         _: FieldDeadline,
     ) -> (Vec<u8>, usize) {
-        let form = pairs(&[]);
-        let mut out = Vec::with_capacity(packed.len() + member.len() + score.len() + 8);
-        let (mut is_put, mut added) = (false, 1);
-        for (held, of_held) in pairs(packed) {
-            if held == member {
-                added = 0;
-                continue;
+        let (mut rest, mut end) = (pairs(packed), 0);
+        // Where it comes, and where it was.
+        let (mut place, mut was) = (None, None);
+        while let Some((held, of_held)) = rest.next() {
+            let begin = std::mem::replace(&mut end, packed.len() - rest.bytes());
+            if is_same(held, member) {
+                was = Some(begin..end);
+            } else if place.is_none() && (score, member) < (of_held, held) {
+                place = Some(begin);
             }
-            if !is_put && (score, member) < (of_held, held) {
-                is_put = true;
-                form.put(&mut out, member, score);
-            }
-            form.put(&mut out, held, of_held);
         }
-        if !is_put {
-            form.put(&mut out, member, score);
-        }
+        let (place, added) = (place.unwrap_or(end), usize::from(was.is_none()));
+        let was = was.unwrap_or(place..place);
+        let mut out = Vec::with_capacity(end - was.len() + member.len() + score.len() + 8);
+        // All that comes before it, and behind it, but for what it was.
+        out.extend_from_slice(&packed[..place.min(was.start)]);
+        out.extend_from_slice(&packed[was.end.min(place)..place]);
+        pairs(&[]).put(&mut out, member, score);
+        out.extend_from_slice(&packed[place..was.start.max(place)]);
+        out.extend_from_slice(&packed[was.end.max(place)..end]);
         (out, added)
     }
 }
