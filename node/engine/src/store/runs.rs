@@ -459,14 +459,15 @@ impl<'a> TableEdit<'a> {
         let gone = &cut.gone;
         let first = gone.start.min(length.checked_sub(1)?);
         let (mut rows, within) = self.view.runs_at(first, false);
-        let (at, run) = rows.next()?;
+        let (at, was) = rows.next()?;
         let begin = first - within.min(first);
-        let end = begin + run.len();
+        let end = begin + was.len();
         let many_left = length - gone.len().min(length) > LEFT_MAX || gone.len() < length / 2;
-        if gone.end > end || !many_left {
+        let changes = cut.count > 0 || !gone.is_empty();
+        if gone.end > end || !many_left || !changes {
             return None;
         }
-        let (count, mut rest) = (run.len() + cut.count - gone.len(), run.elements());
+        let (count, mut rest) = (was.len() + cut.count - gone.len(), was.elements());
         let all = rest.0;
         if gone.start < end {
             rest.by_ref().take(gone.start - begin).for_each(drop);
@@ -476,7 +477,7 @@ impl<'a> TableEdit<'a> {
         let before = &all[..all.len() - rest.0.len()];
         rest.by_ref().take(gone.len()).for_each(drop);
         let bytes = before.len() + cut.items.len() + rest.0.len();
-        let others = self.table.content_bytes().saturating_sub(run.0.len());
+        let others = self.table.content_bytes().saturating_sub(was.0.len());
         let least = JOINED_MAX.min(self.cx.packed_bytes_max);
         if others <= least {
             return None;
@@ -507,7 +508,8 @@ impl<'a> TableEdit<'a> {
         for part in [before, cut.items, rest.0] {
             run.extend_from_slice(part);
         }
-        Some(RowChange::Put(row(at, &run)))
+        let is_same = !gone.is_empty() && was.0 == &run[..];
+        (!is_same).then(|| RowChange::Put(row(at, &run)))
     }
 
     /// What is left of a long list, if that is very little: all else is dropped with the table.
