@@ -34,7 +34,7 @@ pub(crate) fn is_same(name: &[u8], field: &[u8]) -> bool {
 }
 
 /// What a run of bytes takes with its length.
-const fn put_bytes(item: &[u8]) -> usize {
+pub(crate) const fn put_bytes(item: &[u8]) -> usize {
     let bits = usize::BITS - item.len().leading_zeros();
     let length = if bits == 0 { 1 } else { bits.div_ceil(7) };
     length as usize + item.len()
@@ -144,6 +144,16 @@ impl<'a> Pairs<'a> {
     /// The same with this field, in exactly as many bytes. What stands before and behind its value
     /// is copied in one go.
     pub(crate) fn with_one(self, field: &[u8], value: &[u8]) -> (Vec<u8>, usize) {
+        self.with_one_behind(&[], field, value)
+    }
+
+    /// The same behind other bytes.
+    pub(crate) fn with_one_behind(
+        self,
+        begin_with: &[u8],
+        field: &[u8],
+        value: &[u8],
+    ) -> (Vec<u8>, usize) {
         let all = self.items.0;
         let (mut items, mut whole) = (self.items, 0);
         let mut found = None;
@@ -166,7 +176,8 @@ impl<'a> Pairs<'a> {
         };
         let field_bytes = found.map_or(put_bytes(field), |_| 0);
         let bytes = before.len() + field_bytes + value_bytes + behind.len();
-        let mut out = Vec::with_capacity(bytes);
+        let mut out = Vec::with_capacity(begin_with.len() + bytes);
+        out.extend_from_slice(begin_with);
         out.extend_from_slice(before);
         if found.is_none() {
             put(&mut out, field);

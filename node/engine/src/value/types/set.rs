@@ -106,20 +106,21 @@ fn place(width: usize, bytes: &[u8], wanted: i64) -> Result<usize, usize> {
     Err(low)
 }
 
+/// How many bytes an integer takes.
+const fn width_of(number: i64) -> usize {
+    match number {
+        -0x8000..0x8000 => 2,
+        -0x8000_0000..0x8000_0000 => 4,
+        _ => 8,
+    }
+}
+
 /// A set of these integers, which are in order.
 fn of_numbers(numbers: &[i64]) -> Vec<u8> {
     let (Some(least), Some(most)) = (numbers.first(), numbers.last()) else {
         return Vec::new();
     };
-    let fits = |bits: u32| -> bool {
-        let limit = 1_i64 << (bits - 1);
-        *least >= -limit && *most < limit
-    };
-    let width = match () {
-        () if fits(16) => 2,
-        () if fits(32) => 4,
-        () => 8,
-    };
+    let width = width_of(*least).max(width_of(*most));
     let mut out = Vec::with_capacity(1 + numbers.len() * width);
     out.push(width as u8);
     for number in numbers {
@@ -171,7 +172,12 @@ impl Packing for SetMembers {
         }
     }
 
-    fn with(&self, packed: &[u8], given: Pairs<'_>, _: FieldDeadline) -> (Vec<u8>, usize) {
+    fn with(&self, packed: &[u8], given: Pairs<'_>, timing: FieldDeadline) -> (Vec<u8>, usize) {
+        if given.has_at_most(1)
+            && let Some(one) = { given }.next()
+        {
+            return self.with_one(packed, one, timing);
+        }
         let (mut rest, mut added) = (given, 0);
         let items = match lies(packed) {
             PackedMembers::Items(items) => items.into(),
@@ -209,6 +215,12 @@ impl Packing for SetMembers {
                 let Err(at) = place(width, bytes, number) else {
                     return (packed.to_vec(), 0);
                 };
+                if matches!(width, 2 | 4 | 8) && width_of(number) <= width {
+                    let (before, behind) = bytes.split_at(at * width);
+                    let own = number.to_le_bytes();
+                    let parts = [&[width as u8][..], before, &own[..width], behind];
+                    return (parts.concat(), 1);
+                }
                 let mut all: Vec<i64> = numbers(width, bytes).collect();
                 all.insert(at, number);
                 return (of_numbers(&all), 1);
@@ -218,8 +230,7 @@ impl Packing for SetMembers {
             }
             (PackedMembers::Items(items), _) => items.into(),
         };
-        let (items, added) = Pairs::of(&items, false).with_one(member, &[]);
-        (of_items(&items), added)
+        Pairs::of(&items, false).with_one_behind(&[AS_THEY_ARE], member, &[])
     }
 
     fn without(&self, packed: &[u8], members: &BTreeSet<&[u8]>) -> (Vec<u8>, usize) {
