@@ -12,6 +12,8 @@ const NAME_BYTES_MAX: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub struct Spec<P> {
     description: Description<P>,
+    /// How its name begins, as a number. A search compares names only if that is equal.
+    begins: u64,
     /// Its place in the table, for counters.
     pub number: u16,
 }
@@ -69,8 +71,12 @@ impl<P> CommandTable<P> {
         }
         let small = &mut small[..length];
         small.make_ascii_lowercase();
+        let begins = begin_of(small);
         self.0
-            .binary_search_by(|spec| spec.name.as_bytes().cmp(small))
+            .binary_search_by(|spec| {
+                let order = spec.begins.cmp(&begins);
+                order.then_with(|| spec.name.as_bytes().cmp(small))
+            })
             .ok()
             .map(|at| &self.0[at])
     }
@@ -126,6 +132,7 @@ impl<P: Copy, const N: usize> Sorting<P, N> {
     pub const fn of(filler: Description<P>) -> Self {
         let spec = Spec {
             description: filler,
+            begins: 0,
             number: 0,
         };
         Self {
@@ -154,6 +161,7 @@ impl<P: Copy, const N: usize> Sorting<P, N> {
             "two commands have the same name"
         );
         self.specs[at] = Spec {
+            begins: begin_of(description.name.as_bytes()),
             description,
             number: 0,
         };
@@ -192,6 +200,17 @@ pub const fn place_of<P>(name: &str, specs: &[Spec<P>]) -> u16 {
         "there is no such command"
     );
     specs[at].number
+}
+
+/// The first eight bytes of a name as a number. It is not less than that of a name before.
+const fn begin_of(name: &[u8]) -> u64 {
+    let (mut begin, mut at) = (0, 0);
+    while at < size_of::<u64>() {
+        let byte = if at < name.len() { name[at] } else { 0 };
+        begin = begin << 8 | byte as u64;
+        at += 1;
+    }
+    begin
 }
 
 const fn is_before(a: &str, b: &str) -> bool {
