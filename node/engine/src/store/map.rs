@@ -23,7 +23,7 @@ pub(super) const EXPIRY_OVERHEAD: usize = 32;
 /// What an entry costs in the order of keys.
 pub(super) const SORTED_OVERHEAD: usize = 16;
 /// What a row costs in the order of its table.
-pub(super) const RANKED_OVERHEAD: usize = 12;
+pub(super) const RANKED_OVERHEAD: usize = 18;
 /// What a table costs besides its rows.
 pub(super) const TABLE_OVERHEAD: usize = 448;
 

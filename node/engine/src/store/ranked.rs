@@ -3,6 +3,7 @@
 //! ```text
 //!   inner: child, child, ...        each: what its rows weigh together
 //!   leaf:  row, row, ...            handles of entries that the index of the table has, too
+//!                                   scores: with half of each, so that a search loads few rows
 //! ```
 //! Each row has a weight: how many elements it holds. So the row of the n-th element, and the
 //! number of elements before a bound, are found in O(log n). A range of rows is cut out, and put
@@ -15,6 +16,7 @@
 use super::cuts::{RowCut, RowSpan};
 use crate::value::entry::Entry;
 use crate::value::types::RowOrder;
+use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::slice;
 
@@ -44,6 +46,9 @@ struct HiddenRows {
 #[derive(Debug)]
 struct Child {
     mass: Mass,
+    /// What the order says of its first row as a number. A search reads that before the row, which
+    /// is in no cache.
+    begins: u64,
     node: Node,
 }
 
@@ -95,24 +100,106 @@ impl Mass {
 
 #[derive(Debug)]
 enum Node {
-    Leaf(Vec<Entry>),
+    Leaf(Leaf),
     Inner(Vec<Child>),
 }
 
 impl Node {
     const fn len(&self) -> usize {
         match self {
-            Self::Leaf(rows) => rows.len(),
+            Self::Leaf(leaf) => leaf.rows.len(),
             Self::Inner(children) => children.len(),
         }
     }
 }
 
+/// Rows, and of each the upper half of what the order says of it as a number: rows are in no cache,
+/// and numbers lie beside each other. There are none if rows are looked for at the ends.
+#[derive(Debug)]
+struct Leaf {
+    rows: Vec<Entry>,
+    numbers: Vec<u32>,
+}
+
+impl Leaf {
+    const EMPTY: Self = Self {
+        rows: Vec::new(),
+        numbers: Vec::new(),
+    };
+
+    fn number(row: &Entry, order: &RowOrder) -> u32 {
+        ((order.number)(row) >> u32::BITS) as u32
+    }
+
+    /// Where it has this row, or would have it.
+    fn place(&self, row: &Entry, order: &RowOrder) -> Result<usize, usize> {
+        let compare = |held: &Entry| (order.compare)(held, row);
+        let (mut from, mut end) = (0, self.rows.len());
+        if order.grows_at_ends {
+            match self.rows.first().map(compare) {
+                None | Some(Ordering::Greater) => return Err(0),
+                Some(Ordering::Equal) => return Ok(0),
+                Some(Ordering::Less) => {}
+            }
+            for _ in 0..LOOKED_AT_END.min(end) {
+                match compare(&self.rows[end - 1]) {
+                    Ordering::Less => return Err(end),
+                    Ordering::Equal => return Ok(end - 1),
+                    Ordering::Greater => end -= 1,
+                }
+            }
+        } else {
+            let number = Self::number(row, order);
+            from = self.numbers.partition_point(|held| *held < number);
+            end = from + self.numbers[from..].partition_point(|held| *held == number);
+        }
+        let place = self.rows[from..end].binary_search_by(compare);
+        place.map(|at| from + at).map_err(|at| from + at)
+    }
+
+    fn insert(&mut self, at: usize, row: Entry, order: &RowOrder) {
+        if !order.grows_at_ends {
+            self.numbers.insert(at, Self::number(&row, order));
+        }
+        self.rows.insert(at, row);
+    }
+
+    fn remove(&mut self, at: usize) -> Entry {
+        if at < self.numbers.len() {
+            self.numbers.remove(at);
+        }
+        self.rows.remove(at)
+    }
+
+    /// Keeps the first rows, and returns the others.
+    fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            numbers: self.numbers.split_off(at.min(self.numbers.len())),
+            rows: self.rows.split_off(at),
+        }
+    }
+
+    fn append(&mut self, behind: &mut Self) {
+        self.rows.append(&mut behind.rows);
+        self.numbers.append(&mut behind.numbers);
+    }
+
+    fn truncate(&mut self, count: usize) {
+        self.rows.truncate(count);
+        self.numbers.truncate(count);
+    }
+}
+
 /// The child that has this row, or would have it.
 fn child_of(children: &[Child], row: &Entry, order: &RowOrder) -> usize {
-    let begins = |child: &Child| match child.first() {
-        Some(first) => (order.compare)(first, row) != Ordering::Greater,
-        None => true,
+    let number = (order.number)(row);
+    let begins = |child: &Child| match child.begins.cmp(&number) {
+        Ordering::Less => true,
+        Ordering::Greater => false,
+        Ordering::Equal => {
+            let first = child.first();
+            first.is_none_or(|first| (order.compare)(first, row) != Ordering::Greater)
+        }
     };
     let mut end = children.len();
     if order.grows_at_ends {
@@ -127,26 +214,6 @@ fn child_of(children: &[Child], row: &Entry, order: &RowOrder) -> usize {
         }
     }
     children[..end].partition_point(begins).saturating_sub(1)
-}
-
-/// Where a leaf has this row, or would have it.
-fn row_of(rows: &[Entry], row: &Entry, order: &RowOrder) -> Result<usize, usize> {
-    let mut end = rows.len();
-    if order.grows_at_ends {
-        match rows.first().map(|first| (order.compare)(first, row)) {
-            None | Some(Ordering::Greater) => return Err(0),
-            Some(Ordering::Equal) => return Ok(0),
-            Some(Ordering::Less) => {}
-        }
-        for _ in 0..LOOKED_AT_END.min(end) {
-            match (order.compare)(&rows[end - 1], row) {
-                Ordering::Less => return Err(end),
-                Ordering::Equal => return Ok(end - 1),
-                Ordering::Greater => end -= 1,
-            }
-        }
-    }
-    rows[..end].binary_search_by(|held| (order.compare)(held, row))
 }
 
 /// The first item for which this holds, from its weight and that of all before it. It is looked for
@@ -186,18 +253,33 @@ impl Child {
             bytes: 0,
             newest: 0,
         },
-        node: Node::Leaf(Vec::new()),
+        begins: 0,
+        node: Node::Leaf(Leaf::EMPTY),
     };
 
     fn of(node: Node, order: &RowOrder) -> Self {
         let mass = match &node {
-            Node::Leaf(rows) => {
+            Node::Leaf(Leaf { rows, .. }) => {
                 let each = rows.iter().map(|row| Mass::of(row, order));
                 each.fold(Mass::default(), Mass::and)
             }
             Node::Inner(children) => mass_of(children),
         };
-        Self { mass, node }
+        let mut it = Self {
+            mass,
+            begins: 0,
+            node,
+        };
+        it.note_first(order);
+        it
+    }
+
+    /// Its first row is another one, perhaps.
+    fn note_first(&mut self, order: &RowOrder) {
+        self.begins = match &self.node {
+            Node::Leaf(Leaf { rows, .. }) => rows.first().map_or(0, order.number),
+            Node::Inner(children) => children.first().map_or(0, |child| child.begins),
+        };
     }
 
     /// How many levels of nodes lie below it.
@@ -247,9 +329,9 @@ impl Child {
     /// Returns those, in a child of the same height.
     fn split_where(&mut self, holds: &mut impl FnMut(&Entry) -> bool, order: &RowOrder) -> Self {
         let right = match &mut self.node {
-            Node::Leaf(rows) => {
-                let end = rows.partition_point(&mut *holds);
-                Node::Leaf(rows.split_off(end))
+            Node::Leaf(leaf) => {
+                let end = leaf.rows.partition_point(&mut *holds);
+                Node::Leaf(leaf.split_off(end))
             }
             Node::Inner(children) => {
                 let end = children.partition_point(|child| child.first().is_none_or(&mut *holds));
@@ -271,6 +353,7 @@ impl Child {
             Node::Inner(children) => mass_of(children),
             Node::Leaf(_) => self.mass.without(right.mass),
         };
+        self.note_first(order);
         right
     }
 
@@ -312,6 +395,7 @@ impl Child {
             return Some(child);
         };
         self.mass = self.mass.and(child.mass);
+        self.begins = if first { child.begins } else { self.begins };
         if levels <= 1 {
             let at = if first { 0 } else { children.len() };
             children.insert(at, child);
@@ -332,7 +416,7 @@ impl Child {
             return;
         }
         match &self.node {
-            Node::Leaf(rows) => {
+            Node::Leaf(Leaf { rows, .. }) => {
                 let new = rows.iter().filter(|row| row.version() >= version);
                 found.extend(new.cloned());
             }
@@ -347,7 +431,7 @@ impl Child {
     /// Its first row.
     fn first(&self) -> Option<&Entry> {
         match &self.node {
-            Node::Leaf(rows) => rows.first(),
+            Node::Leaf(Leaf { rows, .. }) => rows.first(),
             Node::Inner(children) => children.first()?.first(),
         }
     }
@@ -357,18 +441,24 @@ impl Child {
     fn insert(&mut self, row: Entry, order: &RowOrder) -> Option<Self> {
         let came = Mass::of(&row, order);
         let right = match &mut self.node {
-            Node::Leaf(rows) => {
-                let place = row_of(rows, &row, order);
-                let at_end = place.is_err_and(|at| at + LOOKED_AT_END > rows.len());
+            Node::Leaf(leaf) => {
+                let place = leaf.place(&row, order);
+                let at_end = place.is_err_and(|at| at + LOOKED_AT_END > leaf.rows.len());
                 match place {
                     Ok(at) => {
-                        self.mass = self.mass.without(Mass::of(&rows[at], order));
-                        rows[at] = row;
+                        let held = std::mem::replace(&mut leaf.rows[at], row);
+                        self.mass = self.mass.without(Mass::of(&held, order));
                     }
-                    Err(at) => rows.insert(at, row),
+                    Err(at) => {
+                        if at == 0 {
+                            self.begins = (order.number)(&row);
+                        }
+                        leaf.insert(at, row, order);
+                    }
                 }
                 self.mass = self.mass.and(came);
-                split(rows, at_end).map(Node::Leaf)
+                let is_full = leaf.rows.len() > NODE_MAX;
+                is_full.then(|| Node::Leaf(leaf.split_off(kept(at_end))))
             }
             Node::Inner(children) => {
                 let at = child_of(children, &row, order);
@@ -377,6 +467,7 @@ impl Child {
                 let more = right.as_ref().map(|right| right.mass);
                 let after = children[at].mass.and(more.unwrap_or_default());
                 self.mass = self.mass.and(after).without(before);
+                self.begins = children[0].begins;
                 if let Some(right) = right {
                     children.insert(at + 1, right);
                 }
@@ -392,11 +483,14 @@ impl Child {
     /// Loses a row. Returns whether it had it.
     fn remove(&mut self, row: &Entry, order: &RowOrder) -> bool {
         match &mut self.node {
-            Node::Leaf(rows) => {
-                let Ok(at) = row_of(rows, row, order) else {
+            Node::Leaf(leaf) => {
+                let Ok(at) = leaf.place(row, order) else {
                     return false;
                 };
-                self.mass = self.mass.without(Mass::of(&rows.remove(at), order));
+                self.mass = self.mass.without(Mass::of(&leaf.remove(at), order));
+                if at == 0 {
+                    self.note_first(order);
+                }
             }
             Node::Inner(children) => {
                 let at = child_of(children, row, order);
@@ -409,6 +503,7 @@ impl Child {
                 }
                 self.mass = self.mass.and(child.mass).without(was);
                 join(children, at);
+                self.note_first(order);
             }
         }
         true
@@ -418,7 +513,7 @@ impl Child {
     /// not.
     fn weight_while(&self, holds: &mut impl FnMut(&Entry) -> bool, order: &RowOrder) -> usize {
         match &self.node {
-            Node::Leaf(rows) => {
+            Node::Leaf(Leaf { rows, .. }) => {
                 let end = rows.partition_point(&mut *holds);
                 rows[..end].iter().map(order.weight).sum()
             }
@@ -436,10 +531,10 @@ impl Child {
     /// Gives up about this many rows from the end. Returns how many.
     fn shed(&mut self, count: usize) -> usize {
         match &mut self.node {
-            Node::Leaf(rows) => {
-                let before = rows.len();
-                rows.truncate(before.saturating_sub(count));
-                before - rows.len()
+            Node::Leaf(leaf) => {
+                let before = leaf.rows.len();
+                leaf.truncate(before.saturating_sub(count));
+                before - leaf.rows.len()
             }
             Node::Inner(children) => {
                 let mut shed = 0;
@@ -464,8 +559,12 @@ fn mass_of(children: &[Child]) -> Mass {
 
 /// What does not fit into a node, and follows it. What comes in order leaves full nodes behind.
 fn split<T>(items: &mut Vec<T>, at_end: bool) -> Option<Vec<T>> {
-    let kept = if at_end { NODE_MAX } else { NODE_MAX / 2 };
-    (items.len() > NODE_MAX).then(|| items.split_off(kept))
+    (items.len() > NODE_MAX).then(|| items.split_off(kept(at_end)))
+}
+
+/// How many of its items a node keeps that is split.
+const fn kept(at_end: bool) -> usize {
+    if at_end { NODE_MAX } else { NODE_MAX / 2 }
 }
 
 /// A child became smaller: it joins a neighbour if both are small, and goes if it is empty.
@@ -482,7 +581,7 @@ fn join(children: &mut Vec<Child>, at: usize) {
         return;
     }
     match (&mut first.node, &mut second.node) {
-        (Node::Leaf(rows), Node::Leaf(more)) => rows.append(more),
+        (Node::Leaf(leaf), Node::Leaf(more)) => leaf.append(more),
         (Node::Inner(all), Node::Inner(more)) => all.append(more),
         _ => return,
     }
@@ -708,7 +807,7 @@ impl Ranked {
 pub(crate) struct RankedRows<'a> {
     leaf: slice::Iter<'a, Entry>,
     /// What is left of the nodes above the leaf.
-    above: Vec<slice::Iter<'a, Child>>,
+    above: SmallVec<[slice::Iter<'a, Child>; 3]>,
     reverse: bool,
 }
 
@@ -716,13 +815,13 @@ impl<'a> RankedRows<'a> {
     fn of(mut from: &'a Child, mut n: usize, (order, reverse): (&RowOrder, bool)) -> (Self, usize) {
         let mut rows = Self {
             leaf: [].iter(),
-            above: Vec::new(),
+            above: SmallVec::new(),
             reverse,
         };
         loop {
             let place = (n, from.mass.weight);
             match &from.node {
-                Node::Leaf(all) => {
+                Node::Leaf(Leaf { rows: all, .. }) => {
                     let found = if from.mass.weight == from.mass.rows {
                         (n < all.len()).then_some((n, n))
                     } else {
@@ -777,7 +876,7 @@ impl<'a> Iterator for RankedRows<'a> {
             };
             match child.map(|child| &child.node) {
                 None => _ = self.above.pop(),
-                Some(Node::Leaf(rows)) => self.leaf = rows.iter(),
+                Some(Node::Leaf(leaf)) => self.leaf = leaf.rows.iter(),
                 Some(Node::Inner(children)) => self.above.push(children.iter()),
             }
         }

@@ -94,6 +94,8 @@ pub(crate) struct Collection {
 pub(crate) struct RowOrder {
     /// Which of two rows comes first. Rows of different fields are never equal.
     pub(crate) compare: fn(&Entry, &Entry) -> Ordering,
+    /// The order of most rows as a number: it is not less than that of a row before.
+    pub(crate) number: fn(&Entry) -> u64,
     /// How many elements a row has: 1 at least.
     pub(crate) weight: fn(&Entry) -> usize,
     /// Whether it compares values, too. They are short then.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 /// says, and 1 at least.
 const BY_VALUE: RowOrder = RowOrder {
     compare: |one, other| (one.value(), one.key()).cmp(&(other.value(), other.key())),
+    number: |row| u64::from(row.value()[0] / 4) << 30,
     weight: |row| usize::from(row.value()[0] % 3) + 1,
     valued: true,
     grows_at_ends: false,
@@ -21,7 +22,22 @@ fn row(field: u16, value: u8) -> Entry {
     Entry::of_row(&field.to_be_bytes(), &[value], 0)
 }
 
+/// Each node says of its first row what the order says of it.
+fn begins_are_right(child: &Child) -> bool {
+    let begins = child.first().map_or(0, BY_VALUE.number);
+    let below = match &child.node {
+        Node::Leaf(Leaf { rows, numbers }) => {
+            let of_rows = rows.iter().map(|row| Leaf::number(row, &BY_VALUE));
+            numbers.is_empty() || numbers.iter().copied().eq(of_rows)
+        }
+        Node::Inner(children) => children.iter().all(begins_are_right),
+    };
+    child.begins == begins && below
+}
+
 fn check(ranked: &Ranked, rows: &[Entry]) {
+    let hidden = ranked.hidden.iter().map(|hidden| &hidden.root);
+    assert!(hidden.chain([&ranked.root]).all(begins_are_right));
     let weight = |row: &Entry| (BY_VALUE.weight)(row);
     let total = rows.iter().map(weight).sum::<usize>();
     assert_eq!(ranked.len(), total);
@@ -162,7 +178,7 @@ proptest! {
         first in 0_u16..900,
         changes in prop::collection::vec((0_u16..900, any::<u8>(), 0_u8..16), 0..300)
     ) {
-        let ranked = Ranked::new(&BY_VALUE);
+        let ranked = Ranked::new(&ORDERS[usize::from(first) % 2]);
         let (all, cuts) = (std::collections::BTreeMap::new(), Vec::new());
         let mut rows = CutRows { ranked, all, cuts, seq: 0 };
         (0..first).for_each(|field| rows.put(field, (field * 7) as u8));

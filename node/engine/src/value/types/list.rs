@@ -29,6 +29,7 @@ pub(super) static LIST: Type = Type {
                 let order = position(one).cmp(&position(other));
                 order.then_with(|| one.cmp(other))
             },
+            number: |row| position(row.key()),
             weight: |row| ElementRun(row.value()).len().max(1),
             valued: false,
             grows_at_ends: true,

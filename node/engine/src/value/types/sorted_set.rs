@@ -7,7 +7,7 @@
 use super::{Collection, EachField, Layout, Packing, RowOrder, Type, TypeEvents};
 use crate::value::dated::FieldDeadline;
 use crate::value::entry::Entry;
-use crate::value::items::{Pairs, is_same};
+use crate::value::items::{Pairs, is_same, put_bytes};
 use crate::value::kind::Encoding;
 use doyen_placement::level::SORTED;
 use std::borrow::Cow;
@@ -32,6 +32,7 @@ pub(crate) static SORTED_SET: Type = Type {
                 let order = number_of(one.value()).cmp(&number_of(other.value()));
                 order.then_with(|| place(one).cmp(&place(other)))
             },
+            number: |row| number_of(row.value()),
             weight: |_| 1,
             grows_at_ends: false,
             valued: true,
@@ -208,7 +209,8 @@ impl Packing for ScoredMembers {
         }
         let (place, added) = (place.unwrap_or(end), usize::from(was.is_none()));
         let was = was.unwrap_or(place..place);
-        let mut out = Vec::with_capacity(end - was.len() + member.len() + score.len() + 8);
+        let comes = put_bytes(member) + put_bytes(score);
+        let mut out = Vec::with_capacity(end - was.len() + comes);
         // All that comes before it, and behind it, but for what it was.
         out.extend_from_slice(&packed[..place.min(was.start)]);
         out.extend_from_slice(&packed[was.end.min(place)..place]);

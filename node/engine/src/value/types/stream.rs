@@ -26,6 +26,12 @@ pub(super) static STREAM: Type = Type {
     layout: Layout::Ordered(&OrderedRows {
         order: RowOrder {
             compare: |one, other| one.key().cmp(other.key()),
+            number: |row| {
+                let (key, mut first) = (row.key(), [0; 8]);
+                let length = key.len().min(first.len());
+                first[..length].copy_from_slice(&key[..length]);
+                u64::from_be_bytes(first)
+            },
             weight: |_| 1,
             valued: false,
             grows_at_ends: true,
