@@ -57,6 +57,7 @@ impl ReplyTree {
     }
 
     pub(super) fn bulk(&mut self, bytes: &[u8]) {
+        self.0.reserve(1 + size_of::<u32>() + bytes.len());
         self.sized(BULK, bytes.len());
         self.0.extend_from_slice(bytes);
     }

@@ -18,6 +18,11 @@ use crate::value::types::sorted_set::{
 use bytes::Bytes;
 use std::ops::Range;
 
+/// Members of a range that are loaded together.
+const LOADED_MAX: usize = 32;
+/// What a member of an answer takes, as a rule.
+const MEMBER_BYTES: usize = 24;
+
 /// A member with its stored score.
 pub(super) type Scored<'a> = (&'a [u8], &'a [u8]);
 
@@ -65,6 +70,20 @@ impl<'a> Ordered<'a> {
         Self { view, holds }
     }
 
+    /// The same with all members that a range can have.
+    fn of_range(view: CollectionView<'a>, inputs: &Inputs) -> Self {
+        let ranks = part_of(inputs, 0).zip(inputs.numbers.get(PART_NUMBERS));
+        match ranks {
+            // Ranks that count from the first one need none behind the last.
+            Some((SortedPart::Ranks { first: 0.., last }, 0)) if view.table().is_none() => {
+                let most = usize::try_from(last).map_or(usize::MAX, |last| last.saturating_add(1));
+                let holds = OrderedMembers::Packed(view.pairs().take(most).collect());
+                Self { view, holds }
+            }
+            _ => Self::of(view),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match &self.holds {
             OrderedMembers::Packed(members) => members.len(),
@@ -87,6 +106,14 @@ impl<'a> Ordered<'a> {
             }
         };
         members.take_while(move |(member, _)| budget.element_of(member.len() + SCORE_BYTES))
+    }
+
+    /// Loads the first of these members together. One after the other, each would be waited for.
+    fn load(&self, rank: usize, reverse: bool, count: usize) {
+        if let OrderedMembers::Rows(ranked) = &self.holds {
+            let rows = ranked.rows_from(rank, reverse).take(count.min(LOADED_MAX));
+            std::hint::black_box(rows.fold(0, |sum, row| sum ^ row.touch()));
+        }
     }
 
     /// What removes the members of these ranks.
@@ -365,6 +392,7 @@ pub(super) fn members_of_range<'a>(
     } else {
         from.saturating_add(skipped)
     };
+    ordered.load(begin, reverse, count);
     Some(ordered.from(begin, reverse).take(count))
 }
 
@@ -375,12 +403,14 @@ pub(super) fn range<'a>(
     view: CollectionView<'a>,
     cx: &RunContext,
 ) -> CollectionDone<'a> {
-    let ordered = Ordered::of(view);
+    let ordered = Ordered::of_range(view, inputs);
     let Some(mut members) = members_of_range(inputs, &ordered) else {
         return failed(Failure::NotAnInteger);
     };
     if inputs.numbers.get(RANGE_NUMBERS) != Some(&1) {
-        let (mut all, most) = (Vec::new(), collection::answer_max(cx));
+        let (_, count) = members.size_hint();
+        let bytes = count.map_or(0, |count| count.min(LOADED_MAX) * MEMBER_BYTES);
+        let (mut all, most) = (Vec::with_capacity(bytes), collection::answer_max(cx));
         let fits = members.all(|(member, _)| {
             put(&mut all, member);
             all.len() <= most
@@ -498,5 +528,5 @@ pub(super) fn ranging(
     } else {
         Shape::Fields(Part::Elements)
     };
-    c.shaped(Action::call(procedure, &numbers, runs.to_vec()), shape)
+    c.shaped(Action::call(procedure, &numbers, Vec::from(runs)), shape)
 }

@@ -17,7 +17,7 @@ use crate::command::procedure::{Inputs, Procedure, WRITES, count, procedure, val
 use crate::store::collection::{CollectionView, Edit, FieldDeadline};
 use crate::store::run_context::RunContext;
 use crate::value::integer::integer;
-use crate::value::items::{Items, Pairs, put};
+use crate::value::items::{Items, Pairs, put, put_bytes};
 use crate::value::kind::Kind;
 use crate::value::outcome::{Failure, Outcome};
 use crate::value::types::sorted_set::{SCORE_BYTES, parse_score, score_of, stored_score};
@@ -446,7 +446,9 @@ fn add(c: CommandCall<'_>) -> Parsed {
 
 /// Scores, each followed by its member, from this place on.
 fn add_scored(c: CommandCall<'_>, flags: i64, from: usize) -> Parsed {
-    let mut given = Vec::new();
+    let members = (from + 1..c.args.len()).step_by(2);
+    let bytes = members.map(|at| put_bytes(c.args.get(at)) + 1 + SCORE_BYTES);
+    let mut given = Vec::with_capacity(bytes.sum());
     for at in (from..c.args.len()).step_by(2) {
         let score = parse_score(c.args.get(at)).ok_or(NOT_A_FLOAT)?;
         put(&mut given, c.args.get(at + 1));

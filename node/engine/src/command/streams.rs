@@ -647,8 +647,9 @@ fn add(c: CommandCall<'_>) -> Parsed {
         return Err("ERR The ID specified in XADD must be greater than 0-0".into());
     }
     let [ms, seq] = id.numbers();
-    let head = [i64::from(options.must_exist), form as i64, ms, seq];
-    let numbers: Vec<i64> = head.into_iter().chain(options.trim.numbers()).collect();
+    let [kind, one, other, about] = options.trim.numbers();
+    let must_exist = i64::from(options.must_exist);
+    let numbers = [must_exist, form as i64, ms, seq, kind, one, other, about];
     let action = Action::call(&ADD, &numbers, [packed(c.args_from(first))]);
     c.shaped(action, Shape::Tree)
 }

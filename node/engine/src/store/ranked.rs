@@ -216,8 +216,8 @@ fn child_of(children: &[Child], row: &Entry, order: &RowOrder) -> usize {
     children[..end].partition_point(begins).saturating_sub(1)
 }
 
-/// The first item for which this holds, from its weight and that of all before it. It is looked for
-/// from the end that is nearer to the n-th of `whole` elements. With it come the elements before it.
+/// The item that has the n-th of `whole` elements, and how many elements come before it. It is
+/// searched from the end that is nearer.
 fn item_at<T>(
     items: &[T],
     weight: impl Fn(&T) -> usize,
