@@ -65,6 +65,9 @@ mod error;
 #[doc(hidden)]
 pub mod fenced;
 mod gather;
+mod geo;
+mod geo_commands;
+mod geohash;
 #[doc(hidden)]
 pub mod glob;
 #[doc(hidden)]

@@ -59,7 +59,7 @@ fn command(encoder: &mut Encoder<'_>, spec: &RespSpec) {
 fn plain_keys(spec: &RespSpec) -> KeyIndexes {
     match spec.keys {
         (0, ..) => NO_KEYS,
-        (..0, ..) => ONE_KEY,
+        (..0, ..) | (_, _, ..0) => ONE_KEY,
         keys => keys,
     }
 }

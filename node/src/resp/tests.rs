@@ -178,12 +178,17 @@ async fn raw(at: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Every reply was compared with redis-server 7.0.15.
+/// The files say which server was asked.
 #[tokio::test]
 async fn commands_are_answered_as_redis_answers_them() {
     let node = Node::start(None, 10);
-    for case in include_str!("tests/replies.txt")
-        .lines()
+    let files = [
+        include_str!("tests/replies.txt"),
+        include_str!("tests/replies_7_2.txt"),
+    ];
+    for case in files
+        .iter()
+        .flat_map(|file| file.lines())
         .filter(|l| !l.starts_with('#') && !l.is_empty())
     {
         let (line, expected) = case.split_once(" => ").unwrap();

@@ -9,9 +9,11 @@ use super::pops::BlockingPop;
 use super::reply::Shape;
 use crate::value::integer::integer;
 use bytes::Bytes;
+use std::ops::Range;
 
 /// Where keys stand among a command's arguments: first, last (negative: from the end), step. If the
-/// first is 0, see [`counted_keys`] and `keys_and_ids_after_word`.
+/// first is 0, see [`counted_keys`] and `keys_and_ids_after_word`; if the step is negative,
+/// `key_and_stored`.
 pub type KeyIndexes = (i64, i64, i64);
 /// No argument is a key.
 pub const NO_KEYS: KeyIndexes = (0, 0, 0);
@@ -32,6 +34,11 @@ pub const fn counted_keys(at: i64, step: i64) -> KeyIndexes {
 #[must_use]
 pub const fn stored_and_counted_keys(at: i64) -> KeyIndexes {
     (-1, at, 1)
+}
+/// The first argument is a key, and so is the one that follows the last word `STORE` or `STOREDIST`
+/// among the options. These begin at this place.
+pub(super) const fn key_and_stored(at: i64) -> KeyIndexes {
+    (1, 1, -at)
 }
 /// The first half of what follows the word `STREAMS` are keys. It is looked for from the argument
 /// at this place on.
@@ -185,6 +192,10 @@ pub(super) fn places(
         at.min(args)
     };
     let halves = (first, step) == (0, 0) && last != 0;
+    let stored_by_option = match usize::try_from(step.saturating_neg()) {
+        Ok(from) if from > 0 => key_after_store(words, from),
+        _ => 0..0,
+    };
     let step = usize::try_from(step).unwrap_or(1).max(1);
     let stored = if first < 0 { 1..2.min(args) } else { 0..0 };
     let places = if first > 0 {
@@ -203,7 +214,25 @@ pub(super) fn places(
                 .saturating_add(count.unwrap_or(0).saturating_mul(step))
                 .min(args)
     };
-    stored.chain(places.step_by(step))
+    stored.chain(places.step_by(step)).chain(stored_by_option)
+}
+
+/// The place of the key at which a command stores its result, if an option from this place on says
+/// so. What other options name is no option.
+fn key_after_store(words: &dyn Arguments, mut at: usize) -> Range<usize> {
+    let mut stored = 0..0;
+    while at + 1 < words.len() {
+        at += match words.get(at) {
+            word if is(word, "STORE") || is(word, "STOREDIST") => {
+                stored = at + 1..at + 2;
+                2
+            }
+            word if is(word, "BY") || is(word, "GET") => 2,
+            word if is(word, "LIMIT") => 3,
+            _ => 1,
+        };
+    }
+    stored
 }
 
 impl Description<ParseFn> {

@@ -12,9 +12,9 @@
 use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
 use super::transfer::ContentRead;
-use super::{sets, sorted_joints};
+use super::{geo, sets, sorted_joints};
 use crate::command::operation::{Action, Footprint, ValueSizes, stores};
-use crate::command::procedure::{Inputs, JOINT, Joint, ProcedureCall, WRITES, count};
+use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count};
 use crate::command::sorted_sets::RANGE;
 use crate::store::collection;
 use crate::store::run_context::RunContext;
@@ -35,6 +35,8 @@ pub(crate) static JOINTS: &[&Joint] = &[
     &SORTED_INTERSECTION,
     &SORTED_DIFFERENCE,
     &SORTED_RANGE,
+    &GEO_SEARCH,
+    &GEO_RADIUS,
 ];
 
 /// The first of these numbers.
@@ -92,6 +94,20 @@ static SORTED_RANGE: Joint = Joint {
     ..STORE_SORTED
 };
 
+static GEO_SEARCH: Joint = Joint {
+    number: NUMBER + 7,
+    name: "geo store gathered search",
+    event: "geosearchstore",
+    ..STORE_SORTED
+};
+
+static GEO_RADIUS: Joint = Joint {
+    number: NUMBER + 8,
+    name: "geo store gathered radius",
+    event: "georadiusstore",
+    ..STORE_SORTED
+};
+
 const STORE_SET: Joint = Joint {
     kind: Some(Kind::Set),
     level: GATHERED,
@@ -127,8 +143,8 @@ enum GatherPurpose {
     Scored,
     CommonScored,
     StoreScored(&'static Joint),
-    /// A range of one sorted set is stored.
-    StoreRange(&'static Joint),
+    /// What this finds in one sorted set is stored.
+    StoreFound(&'static Procedure, &'static Joint),
 }
 
 impl GatherPurpose {
@@ -154,7 +170,9 @@ impl GatherPurpose {
             n if n == sorted_joints::STORE_DIFFERENCE.number => {
                 Self::StoreScored(&SORTED_DIFFERENCE)
             }
-            n if n == sorted_joints::STORE_RANGE.number => Self::StoreRange(&SORTED_RANGE),
+            n if n == sorted_joints::STORE_RANGE.number => Self::StoreFound(&RANGE, &SORTED_RANGE),
+            n if n == geo::STORE_SEARCH.number => Self::StoreFound(&geo::SEARCH, &GEO_SEARCH),
+            n if n == geo::STORE_RADIUS.number => Self::StoreFound(&geo::SEARCH, &GEO_RADIUS),
             _ => return None,
         })
     }
@@ -163,7 +181,7 @@ impl GatherPurpose {
     const fn stores(self) -> bool {
         matches!(
             self,
-            Self::Store(..) | Self::StoreScored(_) | Self::StoreRange(_)
+            Self::Store(..) | Self::StoreScored(_) | Self::StoreFound(..)
         )
     }
 
@@ -191,6 +209,8 @@ pub struct Gathering {
     more: Option<(i64, Bytes)>,
     /// Bytes of what was read.
     bytes: usize,
+    /// What is answered, because what is searched for cannot be said.
+    refused: Option<Outcome>,
 }
 
 /// The members of a key.
@@ -248,7 +268,7 @@ impl Gathering {
         }
         // The keys are not needed twice.
         let kept = match purpose {
-            GatherPurpose::StoreRange(_) => 2,
+            GatherPurpose::StoreFound(..) => 2,
             _ if purpose.is_of_sets() => 0,
             _ => 1,
         };
@@ -265,6 +285,7 @@ impl Gathering {
             read: Vec::new(),
             more: None,
             bytes: 0,
+            refused: None,
         })
     }
 
@@ -273,9 +294,9 @@ impl Gathering {
     pub fn next(&self) -> Option<(Bytes, Action)> {
         let at = self.read.len() - usize::from(self.more.is_some());
         let key = self.keys.get(at)?.clone();
-        let action = if let GatherPurpose::StoreRange(_) = self.purpose {
+        let action = if let GatherPurpose::StoreFound(find, _) = self.purpose {
             let numbers: Vec<i64> = self.inputs.numbers.iter().copied().chain([1]).collect();
-            Action::call(&RANGE, &numbers, self.inputs.bytes.to_vec())
+            Action::call(find, &numbers, self.inputs.bytes.to_vec())
         } else {
             let after = self.more.as_ref().map(|(_, row)| row.clone());
             ContentRead::read(after, 0)
@@ -291,7 +312,10 @@ impl Gathering {
         if let Outcome::Failed(failure) = outcome {
             return Err(*failure);
         }
-        if let GatherPurpose::StoreRange(_) = self.purpose {
+        if let GatherPurpose::StoreFound(..) = self.purpose {
+            if let Outcome::Bulk(_) = outcome {
+                self.refused = Some(outcome.clone());
+            }
             let read = ReadMembers::of_range(outcome);
             self.bytes += read.members.len();
             self.read.push(read);
@@ -397,7 +421,10 @@ impl Gathering {
                     _ => count(members.count(number(2))).into(),
                 }
             }
-            GatherPurpose::StoreRange(joint) => {
+            GatherPurpose::StoreFound(_, joint) => {
+                if let Some(refused) = &self.refused {
+                    return Ok(refused.clone().into());
+                }
                 let members = self.read.first().map(|read| read.members.clone());
                 self.store(joint, members.unwrap_or_default())
             }

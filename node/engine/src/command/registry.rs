@@ -4,9 +4,9 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, element_move, fenced, gather, hashes, increase, keys,
-    lists, member_move, queue, ranges, sets, several, sorted_joints, sorted_sets, stream_claims,
-    stream_groups, stream_reads, streams, strings, sync, transfer,
+    bitfields, cached, conditional, dump, element_move, fenced, gather, geo, geo_commands, hashes,
+    increase, keys, lists, member_move, queue, ranges, sets, several, sorted_joints, sorted_sets,
+    stream_claims, stream_groups, stream_reads, streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -16,6 +16,7 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     bitfields::ROWS,
     conditional::ROWS,
     dump::ROWS,
+    geo_commands::ROWS,
     increase::ROWS,
     hashes::ROWS,
     keys::ROWS,
@@ -38,6 +39,7 @@ static PROCEDURES: &[&[&Procedure]] = &[
     hashes::PROCEDURES,
     sets::PROCEDURES,
     sorted_sets::PROCEDURES,
+    geo::PROCEDURES,
     lists::PROCEDURES,
     streams::PROCEDURES,
     stream_groups::PROCEDURES,
@@ -61,6 +63,7 @@ static JOINTS: &[&[&Joint]] = &[
     sorted_joints::JOINTS,
     lists::JOINTS,
     gather::JOINTS,
+    geo::JOINTS,
     element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,

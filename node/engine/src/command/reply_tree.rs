@@ -1,7 +1,7 @@
 //! Replies that lie deeper within each other than outcomes may: a tree in one run of bytes.
 //!
 //! ```text
-//!   i number | b length bytes | f length fields | e length text | n | a       leaves
+//!   i number | b length bytes | , length digits | f length fields | e length text | n | a   leaves
 //!   [ count, and then as many trees | % and & the same for maps             branches
 //! ```
 //! Numbers have 8 bytes, lengths and counts 4, all of them little-endian. A primary writes a tree,
@@ -15,6 +15,7 @@ use crate::value::outcome::{Outcome, Value};
 
 const INT: u8 = b'i';
 const BULK: u8 = b'b';
+const DOUBLE: u8 = b',';
 const FIELDS: u8 = b'f';
 const ERROR: u8 = b'e';
 const NIL: u8 = b'n';
@@ -60,6 +61,12 @@ impl ReplyTree {
         self.0.reserve(1 + size_of::<u32>() + bytes.len());
         self.sized(BULK, bytes.len());
         self.0.extend_from_slice(bytes);
+    }
+
+    /// A number with a fraction, as a text.
+    pub(super) fn double(&mut self, text: &[u8]) {
+        self.sized(DOUBLE, text.len());
+        self.0.extend_from_slice(text);
     }
 
     /// An array of runs of bytes, which lie one after the other (`value/items.rs`).
@@ -167,6 +174,7 @@ impl<'a> TreeReader<'a> {
                 CommandReply::Int(i64::from_le_bytes(number))
             }
             BULK => CommandReply::Bulk(Value::from(self.sized()?)),
+            DOUBLE => CommandReply::Double(Value::from(self.sized()?)),
             FIELDS => {
                 let items = Value::from(self.sized()?);
                 CommandReply::Fields(Fields::new(Some(items), Part::Elements))

@@ -145,8 +145,8 @@ pub(crate) static PROCEDURES: &[&Procedure] = &[
 pub(super) const NUMBER: u16 = 140;
 
 /// What `ADD` and `INCREASE` do: bits of their number.
-const ONLY_NEW: i64 = 1;
-const ONLY_OLD: i64 = 2;
+pub(super) const ONLY_NEW: i64 = 1;
+pub(super) const ONLY_OLD: i64 = 2;
 pub(super) const ONLY_GREATER: i64 = 4;
 const ONLY_LESS: i64 = 8;
 /// It answers how many members have another score, besides the new ones.

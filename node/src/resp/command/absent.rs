@@ -5,10 +5,6 @@
 /// instead where there is something.
 #[rustfmt::skip]
 const ABSENT: &[(&str, &[&str])] = &[
-    ("there are no places on a map here; COMMAND LIST names the commands", &[
-        "geoadd", "geodist", "geohash", "geopos", "georadius", "georadius_ro", "georadiusbymember",
-        "georadiusbymember_ro", "geosearch", "geosearchstore",
-    ]),
     ("entries of streams are deleted with XDEL, acknowledged with XACK, and trimmed with XTRIM", &[
         "xackdel", "xcfgset", "xdelex",
     ]),

@@ -66,7 +66,7 @@ async fn each_database_has_keys_of_its_own() {
         for (command, instead) in [
             ("MOVE key 1", "COPY key key DB n"),
             ("SWAPDB 0 1", "COPY key key DB n"),
-            ("GEOADD g 1 1 m", "there are no places on a map here"),
+            ("VADD g 1 1 m", "there are no vector sets here"),
             (
                 "PFADD s 1",
                 "there are no counts of distinct elements here; COMMAND LIST names the commands",
