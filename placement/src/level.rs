@@ -80,5 +80,9 @@ pub const OWN_CHANGES: u16 = 17;
 /// From this level on, a range of rows is removed by one record of a log.
 pub const CUTS: u16 = 17;
 
+/// From this level on, strings are counts of distinct elements, are combined and compared, and
+/// elements are sorted.
+pub const STRINGS_TOGETHER: u16 = 17;
+
 /// From this level on, a key is given what was gathered from several partitions.
 pub const GATHERED: u16 = 17;

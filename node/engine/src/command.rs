@@ -73,6 +73,7 @@ pub mod glob;
 #[doc(hidden)]
 pub mod grants;
 pub(crate) mod hashes;
+mod hyperloglogs;
 #[doc(hidden)]
 pub mod idle;
 mod increase;
@@ -114,6 +115,7 @@ mod strings;
 #[doc(hidden)]
 pub mod sync;
 mod table;
+mod together;
 pub(crate) mod transfer;
 
 pub use crate::value::items::{Fields, Part};

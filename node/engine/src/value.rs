@@ -7,6 +7,7 @@ pub(crate) mod dated;
 pub(crate) mod deadline;
 pub(crate) mod entry;
 pub(crate) mod extended;
+pub(crate) mod hyperloglog;
 pub(crate) mod integer;
 pub(crate) mod items;
 pub(crate) mod kind;

@@ -1,5 +1,6 @@
-//! Commands on several sets or sorted sets whose keys are in several partitions. The caller reads
-//! each key where it is, one after the other, combines what it has read, and stores the result.
+//! Commands on several sets, sorted sets or strings whose keys are in several partitions. The
+//! caller reads each key where it is, one after the other, combines what it has read, and stores
+//! the result.
 //!
 //! ```text
 //!   read a key ──> the next one ──> .. ──> combine ──> answer
@@ -11,8 +12,9 @@
 
 use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
+use super::together::StringsTogether;
 use super::transfer::ContentRead;
-use super::{geo, sets, sorted_joints};
+use super::{geo, hyperloglogs, sets, sorted_joints};
 use crate::command::operation::{Action, Footprint, ValueSizes, stores};
 use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count};
 use crate::command::sorted_sets::RANGE;
@@ -130,6 +132,9 @@ const STORE_SORTED: Joint = Joint {
     ..STORE_SET
 };
 
+/// What commands do with strings of several keys.
+static OF_STRINGS: &[&StringsTogether] = &[&hyperloglogs::COUNT, &hyperloglogs::MERGE];
+
 /// What becomes of the keys that are read.
 #[derive(Debug, Clone, Copy)]
 enum GatherPurpose {
@@ -143,6 +148,8 @@ enum GatherPurpose {
     Scored,
     CommonScored,
     StoreScored(&'static Joint),
+    /// What comes of strings is answered or stored.
+    Strings(&'static StringsTogether),
     /// What this finds in one sorted set is stored.
     StoreFound(&'static Procedure, &'static Joint),
 }
@@ -173,16 +180,20 @@ impl GatherPurpose {
             n if n == sorted_joints::STORE_RANGE.number => Self::StoreFound(&RANGE, &SORTED_RANGE),
             n if n == geo::STORE_SEARCH.number => Self::StoreFound(&geo::SEARCH, &GEO_SEARCH),
             n if n == geo::STORE_RADIUS.number => Self::StoreFound(&geo::SEARCH, &GEO_RADIUS),
-            _ => return None,
+            number => {
+                let mut all = OF_STRINGS.iter();
+                Self::Strings(all.find(|it| it.joint.number == number).copied()?)
+            }
         })
     }
 
     /// Whether the first key of the command is given the result.
     const fn stores(self) -> bool {
-        matches!(
-            self,
-            Self::Store(..) | Self::StoreScored(_) | Self::StoreFound(..)
-        )
+        match self {
+            Self::Strings(together) => together.store.is_some(),
+            Self::Store(..) | Self::StoreScored(_) | Self::StoreFound(..) => true,
+            Self::Members(_) | Self::Common | Self::Scored | Self::CommonScored => false,
+        }
     }
 
     /// Whether it is about sets only.
@@ -209,7 +220,7 @@ pub struct Gathering {
     more: Option<(i64, Bytes)>,
     /// Bytes of what was read.
     bytes: usize,
-    /// What is answered, because what is searched for cannot be said.
+    /// What is answered, because a key does not hold what the command is about.
     refused: Option<Outcome>,
 }
 
@@ -269,6 +280,7 @@ impl Gathering {
         // The keys are not needed twice.
         let kept = match purpose {
             GatherPurpose::StoreFound(..) => 2,
+            GatherPurpose::Strings(_) => 0,
             _ if purpose.is_of_sets() => 0,
             _ => 1,
         };
@@ -294,12 +306,16 @@ impl Gathering {
     pub fn next(&self) -> Option<(Bytes, Action)> {
         let at = self.read.len() - usize::from(self.more.is_some());
         let key = self.keys.get(at)?.clone();
-        let action = if let GatherPurpose::StoreFound(find, _) = self.purpose {
-            let numbers: Vec<i64> = self.inputs.numbers.iter().copied().chain([1]).collect();
-            Action::call(find, &numbers, self.inputs.bytes.to_vec())
-        } else {
-            let after = self.more.as_ref().map(|(_, row)| row.clone());
-            ContentRead::read(after, 0)
+        let action = match self.purpose {
+            GatherPurpose::StoreFound(find, _) => {
+                let numbers: Vec<i64> = self.inputs.numbers.iter().copied().chain([1]).collect();
+                Action::call(find, &numbers, self.inputs.bytes.to_vec())
+            }
+            GatherPurpose::Strings(_) => Action::Get,
+            _ => {
+                let after = self.more.as_ref().map(|(_, row)| row.clone());
+                ContentRead::read(after, 0)
+            }
         };
         Some((key, action))
     }
@@ -309,14 +325,22 @@ impl Gathering {
     /// # Errors
     /// It failed, or the key holds something else.
     pub fn take(&mut self, outcome: &Outcome) -> Result<GatherProgress, Failure> {
-        if let Outcome::Failed(failure) = outcome {
-            return Err(*failure);
-        }
-        if let GatherPurpose::StoreFound(..) = self.purpose {
-            if let Outcome::Bulk(_) = outcome {
+        match (outcome, self.purpose) {
+            (Outcome::Failed(Failure::WrongType), GatherPurpose::Strings(together)) => {
+                self.refused = Some(together.refusal());
+            }
+            (Outcome::Failed(failure), _) => return Err(*failure),
+            (Outcome::Bulk(_), GatherPurpose::StoreFound(..)) => {
                 self.refused = Some(outcome.clone());
             }
-            let read = ReadMembers::of_range(outcome);
+            _ => {}
+        }
+        let whole = match self.purpose {
+            GatherPurpose::StoreFound(..) => Some(ReadMembers::of_range(outcome)),
+            GatherPurpose::Strings(_) => Some(ReadMembers::of_string(outcome)),
+            _ => None,
+        };
+        if let Some(read) = whole {
             self.bytes += read.members.len();
             self.read.push(read);
             return Ok(GatherProgress::Taken);
@@ -392,9 +416,13 @@ impl Gathering {
     /// # Errors
     /// It is too large, or too much work.
     pub(crate) fn combine(&self, cx: &RunContext<'_>) -> Result<GatherResult, Failure> {
-        let inputs = self.uses.iter().filter_map(|at| self.read.get(*at));
-        let mut inputs =
-            inputs.map(|it| CombineInput::read(it.kind, (&it.members, it.count), cx.budget));
+        if let Some(refused) = &self.refused {
+            return Ok(refused.clone().into());
+        }
+        let read = self.uses.iter().filter_map(|at| self.read.get(*at));
+        let mut inputs = read
+            .clone()
+            .map(|it| CombineInput::read(it.kind, (&it.members, it.count), cx.budget));
         let numbers = &self.inputs.numbers;
         let number = |at: usize| numbers.get(at).copied().unwrap_or(0);
         let result = match self.purpose {
@@ -421,10 +449,18 @@ impl Gathering {
                     _ => count(members.count(number(2))).into(),
                 }
             }
-            GatherPurpose::StoreFound(_, joint) => {
-                if let Some(refused) = &self.refused {
-                    return Ok(refused.clone().into());
+            GatherPurpose::Strings(together) => {
+                let strings = read.map(|it| (it.count > 0).then_some(&it.members[..]));
+                let strings: Vec<Option<&[u8]>> = strings.collect();
+                match (
+                    (together.combine)(&self.inputs, &strings, cx),
+                    together.store,
+                ) {
+                    (Ok(Outcome::Bulk(result)), Some(joint)) => self.store(joint, result.to_vec()),
+                    (Ok(outcome) | Err(outcome), _) => outcome.into(),
                 }
+            }
+            GatherPurpose::StoreFound(_, joint) => {
                 let members = self.read.first().map(|read| read.members.clone());
                 self.store(joint, members.unwrap_or_default())
             }
@@ -449,6 +485,19 @@ impl From<Outcome> for GatherResult {
 }
 
 impl ReadMembers {
+    /// A string, which counts as one member.
+    fn of_string(outcome: &Outcome) -> Self {
+        let (members, count) = match outcome {
+            Outcome::Bulk(value) => (value.to_vec(), 1),
+            _ => (Vec::new(), 0),
+        };
+        Self {
+            kind: Kind::String,
+            members,
+            count,
+        }
+    }
+
     /// The members of a range, which come with their scores.
     fn of_range(outcome: &Outcome) -> Self {
         let items: &[Outcome] = match outcome {

@@ -5,8 +5,8 @@ use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bitfields, cached, conditional, dump, element_move, fenced, gather, geo, geo_commands, hashes,
-    increase, keys, lists, member_move, queue, ranges, sets, several, sorted_joints, sorted_sets,
-    stream_claims, stream_groups, stream_reads, streams, strings, sync, transfer,
+    hyperloglogs, increase, keys, lists, member_move, queue, ranges, sets, several, sorted_joints,
+    sorted_sets, stream_claims, stream_groups, stream_reads, streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -19,6 +19,7 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     geo_commands::ROWS,
     increase::ROWS,
     hashes::ROWS,
+    hyperloglogs::ROWS,
     keys::ROWS,
     lists::ROWS,
     ranges::ROWS,
@@ -64,6 +65,7 @@ static JOINTS: &[&[&Joint]] = &[
     lists::JOINTS,
     gather::JOINTS,
     geo::JOINTS,
+    hyperloglogs::JOINTS,
     element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,

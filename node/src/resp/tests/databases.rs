@@ -67,10 +67,6 @@ async fn each_database_has_keys_of_its_own() {
             ("MOVE key 1", "COPY key key DB n"),
             ("SWAPDB 0 1", "COPY key key DB n"),
             ("VADD g 1 1 m", "there are no vector sets here"),
-            (
-                "PFADD s 1",
-                "there are no counts of distinct elements here; COMMAND LIST names the commands",
-            ),
             ("SAVE", "nothing is written to disk"),
             ("sort s", "sort them in the client"),
             ("MIGRATE h 1 key 0 9", "DUMP and RESTORE move a value"),
