@@ -45,6 +45,7 @@
 mod access;
 pub(crate) mod action;
 mod apart;
+mod bit_operations;
 mod bitfields;
 mod blocking;
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
 use super::together::StringsTogether;
 use super::transfer::ContentRead;
-use super::{geo, hyperloglogs, sets, sorted_joints};
+use super::{bit_operations, geo, hyperloglogs, sets, sorted_joints};
 use crate::command::operation::{Action, Footprint, ValueSizes, stores};
 use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count};
 use crate::command::sorted_sets::RANGE;
@@ -133,7 +133,11 @@ const STORE_SORTED: Joint = Joint {
 };
 
 /// What commands do with strings of several keys.
-static OF_STRINGS: &[&StringsTogether] = &[&hyperloglogs::COUNT, &hyperloglogs::MERGE];
+static OF_STRINGS: &[&StringsTogether] = &[
+    &bit_operations::BITS,
+    &hyperloglogs::COUNT,
+    &hyperloglogs::MERGE,
+];
 
 /// What becomes of the keys that are read.
 #[derive(Debug, Clone, Copy)]

@@ -4,15 +4,17 @@ use super::description::{Description, ParseFn};
 use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
-    bitfields, cached, conditional, dump, element_move, fenced, gather, geo, geo_commands, hashes,
-    hyperloglogs, increase, keys, lists, member_move, queue, ranges, sets, several, sorted_joints,
-    sorted_sets, stream_claims, stream_groups, stream_reads, streams, strings, sync, transfer,
+    bit_operations, bitfields, cached, conditional, dump, element_move, fenced, gather, geo,
+    geo_commands, hashes, hyperloglogs, increase, keys, lists, member_move, queue, ranges, sets,
+    several, sorted_joints, sorted_sets, stream_claims, stream_groups, stream_reads, streams,
+    strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
 
 /// The commands on data, a slice for each family. Tables that have more commands begin with them.
 pub const FAMILIES: &[&[Description<ParseFn>]] = &[
+    bit_operations::ROWS,
     bitfields::ROWS,
     conditional::ROWS,
     dump::ROWS,
@@ -66,6 +68,7 @@ static JOINTS: &[&[&Joint]] = &[
     gather::JOINTS,
     geo::JOINTS,
     hyperloglogs::JOINTS,
+    bit_operations::JOINTS,
     element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,
