@@ -79,6 +79,7 @@ mod hyperloglogs;
 pub mod idle;
 mod increase;
 mod keys;
+mod lcs;
 mod lists;
 mod many;
 mod member_move;

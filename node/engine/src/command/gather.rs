@@ -14,7 +14,7 @@ use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
 use super::together::StringsTogether;
 use super::transfer::ContentRead;
-use super::{bit_operations, geo, hyperloglogs, sets, sorted_joints};
+use super::{bit_operations, geo, hyperloglogs, lcs, sets, sorted_joints};
 use crate::command::operation::{Action, Footprint, ValueSizes, stores};
 use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count};
 use crate::command::sorted_sets::RANGE;
@@ -137,6 +137,7 @@ static OF_STRINGS: &[&StringsTogether] = &[
     &bit_operations::BITS,
     &hyperloglogs::COUNT,
     &hyperloglogs::MERGE,
+    &lcs::COMMON,
 ];
 
 /// What becomes of the keys that are read.

@@ -5,8 +5,8 @@ use super::procedure::{Called, Joint, Procedure};
 use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bit_operations, bitfields, cached, conditional, dump, element_move, fenced, gather, geo,
-    geo_commands, hashes, hyperloglogs, increase, keys, lists, member_move, queue, ranges, sets,
-    several, sorted_joints, sorted_sets, stream_claims, stream_groups, stream_reads, streams,
+    geo_commands, hashes, hyperloglogs, increase, keys, lcs, lists, member_move, queue, ranges,
+    sets, several, sorted_joints, sorted_sets, stream_claims, stream_groups, stream_reads, streams,
     strings, sync, transfer,
 };
 use crate::value::cause::By;
@@ -23,6 +23,7 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     hashes::ROWS,
     hyperloglogs::ROWS,
     keys::ROWS,
+    lcs::ROWS,
     lists::ROWS,
     ranges::ROWS,
     sets::ROWS,
@@ -69,6 +70,7 @@ static JOINTS: &[&[&Joint]] = &[
     geo::JOINTS,
     hyperloglogs::JOINTS,
     bit_operations::JOINTS,
+    lcs::JOINTS,
     element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,

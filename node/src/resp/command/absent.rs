@@ -24,7 +24,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "migrate", "restore-asking",
     ]),
     ("read the elements, and sort them in the client", &["sort", "sort_ro"]),
-    ("read the values with MGET, and compare them in the client", &["lcs"]),
     ("there are no functions here; EVAL and EVALSHA run Lua scripts", &[
         "fcall", "fcall_ro", "function|delete", "function|dump", "function|load",
         "function|restore",

@@ -229,6 +229,18 @@ const LINES: &[&str] = &[
     "BITOP OR A A C",
     "BITOP OR C A",
     "GET C",
+    // What strings have in common.
+    "DEL A B C",
+    "SET A ohmytext",
+    "SET B mynewtext",
+    "LCS A B",
+    "LCS A B LEN",
+    "LCS B A IDX WITHMATCHLEN",
+    "LCS A none IDX",
+    "LCS A A LEN",
+    "RPUSH C 1",
+    "LCS A C",
+    "LCS C A LEN",
     // Pops that do not wait.
     "DEL A B C",
     "ZADD A 1 a 2 b 3 c",
