@@ -106,6 +106,7 @@ mod sets;
 mod several;
 #[doc(hidden)]
 pub mod sizes;
+mod sort;
 mod sorted_joints;
 mod sorted_ranges;
 mod sorted_sets;

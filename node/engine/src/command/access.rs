@@ -1,7 +1,7 @@
 //! What a command does with keys and channels, and the categories that it belongs to, as access
 //! lists (`ACL`) judge it.
 
-use super::description::{places, words};
+use super::description::{key_patterns, places, words};
 
 use super::{Arguments, Description, NO_KEYS, counted_keys};
 
@@ -12,6 +12,8 @@ pub struct Rights {
     pub read: bool,
     /// Whether it changes the key.
     pub write: bool,
+    /// Whether it may do so with any key, whatever its name.
+    pub any: bool,
 }
 
 impl Rights {
@@ -23,21 +25,34 @@ impl Rights {
     pub const WRITE: Self = Self::of(false, true);
     /// It reads and changes the key.
     pub const BOTH: Self = Self::of(true, true);
+    /// It reads keys that its arguments do not name.
+    pub const READ_ANY: Self = Self {
+        any: true,
+        ..Self::READ
+    };
 
     const fn of(read: bool, write: bool) -> Self {
-        Self { read, write }
+        Self {
+            read,
+            write,
+            any: false,
+        }
     }
 
     /// Whether a holder of these rights has those, too.
     #[must_use]
     pub const fn include(self, wanted: Self) -> bool {
-        (self.read || !wanted.read) && (self.write || !wanted.write)
+        (self.read || !wanted.read) && (self.write || !wanted.write) && (self.any || !wanted.any)
     }
 
     /// These rights and those together.
     #[must_use]
     pub const fn and(self, others: Self) -> Self {
-        Self::of(self.read || others.read, self.write || others.write)
+        Self {
+            read: self.read || others.read,
+            write: self.write || others.write,
+            any: self.any || others.any,
+        }
     }
 }
 
@@ -52,6 +67,9 @@ pub enum Access {
     Pair(Rights, Rights),
     /// The same with each of its keys. What it is depends on its options.
     Depends(fn(&dyn Arguments) -> Rights),
+    /// It reads its first key, and keys that patterns behind `BY` and `GET` name. It writes the
+    /// others.
+    Sorting,
     /// Its first argument is a channel.
     Channel,
     /// All its arguments are channels.
@@ -120,6 +138,7 @@ impl<P> Description<P> {
         let (first, others) = match self.access {
             Access::Keys(rights) => (rights, rights),
             Access::Pair(first, others) => (first, others),
+            Access::Sorting => (Rights::READ, Rights::WRITE),
             Access::Depends(rights) => {
                 let rights = rights(args);
                 (rights, rights)
@@ -130,7 +149,7 @@ impl<P> Description<P> {
         };
         let named = matches!(
             self.access,
-            Access::Keys(_) | Access::Pair(..) | Access::Depends(_)
+            Access::Keys(_) | Access::Pair(..) | Access::Depends(_) | Access::Sorting
         );
         let keys = if self.keys == NO_KEYS && self.has_flag("movablekeys") {
             counted_keys(2, 1)
@@ -139,7 +158,12 @@ impl<P> Description<P> {
         };
         let places = places(if named { keys } else { NO_KEYS }, args);
         let rights = std::iter::once(first).chain(std::iter::repeat(others));
-        places.zip(rights)
+        let patterns = match self.access {
+            Access::Sorting => key_patterns(args),
+            _ => Vec::new(),
+        };
+        let patterns = patterns.into_iter().map(|at| (at, Rights::READ_ANY));
+        places.zip(rights).chain(patterns)
     }
 
     /// The places of the channels that these arguments name, or of patterns of channels.
@@ -147,7 +171,11 @@ impl<P> Description<P> {
         match self.access {
             Access::Channel => 1..args.len().min(2),
             Access::Channels | Access::Patterns => 1..args.len(),
-            Access::Nothing | Access::Keys(_) | Access::Pair(..) | Access::Depends(_) => 0..0,
+            Access::Nothing
+            | Access::Keys(_)
+            | Access::Pair(..)
+            | Access::Depends(_)
+            | Access::Sorting => 0..0,
         }
     }
 }

@@ -219,20 +219,34 @@ pub(super) fn places(
 
 /// The place of the key at which a command stores its result, if an option from this place on says
 /// so. What other options name is no option.
-fn key_after_store(words: &dyn Arguments, mut at: usize) -> Range<usize> {
-    let mut stored = 0..0;
-    while at + 1 < words.len() {
-        at += match words.get(at) {
-            word if is(word, "STORE") || is(word, "STOREDIST") => {
-                stored = at + 1..at + 2;
-                2
-            }
-            word if is(word, "BY") || is(word, "GET") => 2,
-            word if is(word, "LIMIT") => 3,
-            _ => 1,
-        };
-    }
-    stored
+fn key_after_store(words: &dyn Arguments, from: usize) -> Range<usize> {
+    let stores = |at: &usize| is(words.get(*at), "STORE") || is(words.get(*at), "STOREDIST");
+    let last = options(words, from).filter(stores).last();
+    last.map_or(0..0, |at| at + 1..at + 2)
+}
+
+/// The places of the patterns of `SORT` that name keys.
+pub(super) fn key_patterns(words: &dyn Arguments) -> Vec<usize> {
+    let names = |at: &usize| {
+        let pattern = words.get(at + 1);
+        let sorts = is(words.get(*at), "BY") && pattern.contains(&b'*');
+        sorts || is(words.get(*at), "GET") && pattern != b"#"
+    };
+    let options = options(words, 2).filter(names);
+    options.map(|at| at + 1).collect()
+}
+
+/// The places of options from this one on that something follows.
+fn options(words: &dyn Arguments, from: usize) -> impl Iterator<Item = usize> + '_ {
+    const WITH_ONE: [&str; 4] = ["STORE", "STOREDIST", "BY", "GET"];
+    let next = move |at: usize| match words.get(at) {
+        word if is(word, "LIMIT") => at + 3,
+        word if WITH_ONE.iter().any(|one| is(word, one)) => at + 2,
+        _ => at + 1,
+    };
+    let is_followed = move |at: &usize| at + 1 < words.len();
+    let first = Some(from).filter(is_followed);
+    std::iter::successors(first, move |at| Some(next(*at)).filter(is_followed))
 }
 
 impl Description<ParseFn> {

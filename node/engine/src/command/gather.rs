@@ -14,9 +14,9 @@ use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
 use super::together::StringsTogether;
 use super::transfer::ContentRead;
-use super::{bit_operations, geo, hyperloglogs, lcs, sets, sorted_joints};
+use super::{bit_operations, geo, hyperloglogs, lcs, sets, sort, sorted_joints};
 use crate::command::operation::{Action, Footprint, ValueSizes, stores};
-use crate::command::procedure::{Inputs, JOINT, Joint, Procedure, ProcedureCall, WRITES, count};
+use crate::command::procedure::{Called, Inputs, JOINT, Joint, ProcedureCall, WRITES, count};
 use crate::command::sorted_sets::RANGE;
 use crate::store::collection;
 use crate::store::run_context::RunContext;
@@ -155,8 +155,8 @@ enum GatherPurpose {
     StoreScored(&'static Joint),
     /// What comes of strings is answered or stored.
     Strings(&'static StringsTogether),
-    /// What this finds in one sorted set is stored.
-    StoreFound(&'static Procedure, &'static Joint),
+    /// What this finds in one key is stored.
+    StoreFound(Called, &'static Joint),
 }
 
 impl GatherPurpose {
@@ -182,9 +182,18 @@ impl GatherPurpose {
             n if n == sorted_joints::STORE_DIFFERENCE.number => {
                 Self::StoreScored(&SORTED_DIFFERENCE)
             }
-            n if n == sorted_joints::STORE_RANGE.number => Self::StoreFound(&RANGE, &SORTED_RANGE),
-            n if n == geo::STORE_SEARCH.number => Self::StoreFound(&geo::SEARCH, &GEO_SEARCH),
-            n if n == geo::STORE_RADIUS.number => Self::StoreFound(&geo::SEARCH, &GEO_RADIUS),
+            n if n == sorted_joints::STORE_RANGE.number => {
+                Self::StoreFound(Called::One(&RANGE), &SORTED_RANGE)
+            }
+            n if n == geo::STORE_SEARCH.number => {
+                Self::StoreFound(Called::One(&geo::SEARCH), &GEO_SEARCH)
+            }
+            n if n == geo::STORE_RADIUS.number => {
+                Self::StoreFound(Called::One(&geo::SEARCH), &GEO_RADIUS)
+            }
+            n if n == sort::STORE_SORTED.number => {
+                Self::StoreFound(Called::Several(&sort::SORT), &sort::STORE)
+            }
             number => {
                 let mut all = OF_STRINGS.iter();
                 Self::Strings(all.find(|it| it.joint.number == number).copied()?)
@@ -341,6 +350,9 @@ impl Gathering {
             _ => {}
         }
         let whole = match self.purpose {
+            GatherPurpose::StoreFound(_, joint) if joint.kind == Some(Kind::List) => {
+                Some(ReadMembers::of_list(outcome))
+            }
             GatherPurpose::StoreFound(..) => Some(ReadMembers::of_range(outcome)),
             GatherPurpose::Strings(_) => Some(ReadMembers::of_string(outcome)),
             _ => None,
@@ -500,6 +512,25 @@ impl ReadMembers {
             kind: Kind::String,
             members,
             count,
+        }
+    }
+
+    /// Elements, one after the other.
+    fn of_list(outcome: &Outcome) -> Self {
+        let items: &[Outcome] = match outcome {
+            Outcome::Many(items) => items,
+            _ => &[],
+        };
+        let mut members = Vec::new();
+        for item in items {
+            if let Outcome::Bulk(element) = item {
+                put(&mut members, element);
+            }
+        }
+        Self {
+            kind: Kind::List,
+            members,
+            count: items.len(),
         }
     }
 

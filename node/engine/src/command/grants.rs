@@ -170,7 +170,12 @@ impl KeyGrants {
     /// Whether this may be done with this key.
     #[must_use]
     pub fn give(&self, rights: Rights, key: &[u8]) -> bool {
-        self.by_rights[usize::from(rights.read) + 2 * usize::from(rights.write)].matches(key)
+        let patterns = &self.by_rights[usize::from(rights.read) + 2 * usize::from(rights.write)];
+        if rights.any {
+            patterns.match_all()
+        } else {
+            patterns.matches(key)
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use super::table::{CommandTable, Sorting, Spec};
 use super::{
     bit_operations, bitfields, cached, conditional, dump, element_move, fenced, gather, geo,
     geo_commands, hashes, hyperloglogs, increase, keys, lcs, lists, member_move, queue, ranges,
-    sets, several, sorted_joints, sorted_sets, stream_claims, stream_groups, stream_reads, streams,
-    strings, sync, transfer,
+    sets, several, sort, sorted_joints, sorted_sets, stream_claims, stream_groups, stream_reads,
+    streams, strings, sync, transfer,
 };
 use crate::value::cause::By;
 use crate::value::kind::Kind;
@@ -28,6 +28,7 @@ pub const FAMILIES: &[&[Description<ParseFn>]] = &[
     ranges::ROWS,
     sets::ROWS,
     several::ROWS,
+    sort::ROWS,
     sorted_joints::ROWS,
     sorted_sets::ROWS,
     stream_claims::ROWS,
@@ -71,6 +72,7 @@ static JOINTS: &[&[&Joint]] = &[
     hyperloglogs::JOINTS,
     bit_operations::JOINTS,
     lcs::JOINTS,
+    sort::JOINTS,
     element_move::JOINTS,
     member_move::JOINTS,
     stream_reads::JOINTS,

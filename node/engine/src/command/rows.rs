@@ -22,10 +22,28 @@ use crate::value::outcome::{Failure, Outcome};
 use bytes::Bytes;
 use doyen_placement::MapId;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Bound;
 
 /// What a row of a record costs besides its key, its field and its value.
 pub(super) const ROW_OVERHEAD: usize = 64;
+
+/// Which keys an operation may use besides those that it names.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyScope<'a> {
+    /// Whether a key is in its partition.
+    pub(crate) belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
+    /// Whether all keys of the keyspace are in it.
+    pub(crate) is_all: bool,
+}
+
+impl fmt::Debug for KeyScope<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyScope")
+            .field("is_all", &self.is_all)
+            .finish_non_exhaustive()
+    }
+}
 
 /// The keys of a partition, with the changes of one operation.
 #[derive(Debug)]
@@ -54,6 +72,7 @@ pub(crate) struct Rows<'a> {
     lookups: (u64, u64),
     /// Whether keys that are used are kept from eviction.
     marks: bool,
+    scope: KeyScope<'a>,
 }
 
 /// The changes up to a moment.
@@ -102,6 +121,7 @@ impl<'a> Rows<'a> {
         (store, log): (&'a mut Store, &'a Log),
         (cx, bounds): (RunContext<'a>, &'a mut MapBounds),
         (teaches, marks): (bool, bool),
+        scope: KeyScope<'a>,
     ) -> Self {
         Self {
             store,
@@ -118,6 +138,7 @@ impl<'a> Rows<'a> {
             expired: 0,
             lookups: (0, 0),
             marks,
+            scope,
         }
     }
 
@@ -411,6 +432,11 @@ impl<'a> Rows<'a> {
     /// What a key holds, once [`Rows::find`] has looked for it. Its table may be unfinished.
     pub(crate) fn held(&self, map: MapId, key: &[u8]) -> FoundKey<'_> {
         self.store.found(map, self.store.order(key), key)
+    }
+
+    /// Which keys it may use besides those that the operation names.
+    pub(crate) const fn scope(&self) -> KeyScope<'a> {
+        self.scope
     }
 
     /// The moment, and the limits.

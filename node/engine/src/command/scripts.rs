@@ -3,27 +3,13 @@
 //! changes, and never the script.
 
 use super::grants::GrantRefusal;
-use super::rows::{Ran, Rows};
+use super::rows::{KeyScope, Ran, Rows};
 use crate::command::operation::ScriptCall;
 use crate::command::publication::Publication;
 use crate::store::run_context::RunContext;
 use crate::value::outcome::Failure;
-use doyen_placement::MapId;
 use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Which keys a script has.
-#[derive(Clone, Copy)]
-#[cfg_attr(
-    not(feature = "scripts"),
-    allow(dead_code, reason = "only scripts ask for it")
-)]
-pub(crate) struct ScriptScope<'a> {
-    /// Whether a key is in the script's partition.
-    pub(crate) belongs: &'a dyn Fn(MapId, &[u8]) -> bool,
-    /// Whether all keys of the keyspace are in it.
-    pub(crate) is_all: bool,
-}
 
 /// Refusals that wait for the shell. Later ones are dropped.
 const REFUSALS_MAX: usize = 128;
@@ -141,7 +127,7 @@ impl Scripts {
         _: &ScriptCall,
         _: (&mut Rows<'_>, &mut Spent),
         _: &RunContext,
-        _: ScriptScope<'_>,
+        _: KeyScope<'_>,
     ) -> Result<Ran, Failure> {
         Err(Failure::NoScripts)
     }
@@ -159,6 +145,7 @@ mod running {
     };
     use crate::value::outcome::{Outcome, Value};
     use bytes::Bytes;
+    use doyen_placement::MapId;
     use doyen_scripts::{
         Commands, Interpreter, Script, ScriptFailure as Failed, ScriptLimits, ScriptProtocol,
         ScriptReply, Used, errors,
@@ -273,7 +260,7 @@ mod running {
             call: &ScriptCall,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &RunContext<'_>,
-            scope: ScriptScope<'_>,
+            scope: KeyScope<'_>,
         ) -> Result<Ran, Failure> {
             let reply = match Script::parse(call.body.clone()) {
                 Err(text) => ScriptReply::Error(text.into()),
@@ -301,7 +288,7 @@ mod running {
             script: &Script,
             (rows, spent): (&mut Rows<'_>, &mut Spent),
             cx: &RunContext,
-            scope: ScriptScope<'_>,
+            scope: KeyScope<'_>,
         ) -> ScriptReply {
             let flags = script.flags();
             if flags.no_cluster {
@@ -366,7 +353,7 @@ mod running {
         cx: &'a RunContext<'a>,
         map: MapId,
         read_only: bool,
-        scope: ScriptScope<'a>,
+        scope: KeyScope<'a>,
         /// What the script's caller may do; `None`: everything.
         grants: Option<&'a Grants>,
         refused: &'a mut Vec<GrantRefusal>,

@@ -3,9 +3,9 @@
 
 use super::context::ShardContext;
 use crate::command::operation::{PartitionAction, PartitionOperation, ScriptCall, Work};
-use crate::command::rows::{Rows, RowsWeight};
+use crate::command::rows::{KeyScope, Rows, RowsWeight};
 use crate::command::scan;
-use crate::command::scripts::{ScriptScope, Spent};
+use crate::command::scripts::Spent;
 use crate::command::sizes::{self, MapSize};
 use crate::log::dedup::{Known, OpId};
 use crate::log::waiting::WaitedKey;
@@ -554,12 +554,12 @@ impl ShardContext {
         let before = held.bytes();
         let stores = (&mut held.store, &held.log);
         let limits = (cx, &mut self.host.bounds);
-        let mut rows = Rows::of(stores, limits, (teaches, terms.marks));
         let tables = &self.host.tables;
-        let scope = ScriptScope {
+        let scope = KeyScope {
             belongs: &|map, key: &[u8]| tables.belongs(at, map, key) == Some(true),
             is_all: tables.has_all_keys(at),
         };
+        let mut rows = Rows::of(stores, limits, (teaches, terms.marks), scope);
         let (scripts, mut spent) = (&mut self.scripts, Spent::new(hearers));
         let mut run = |script: &ScriptCall, rows: &mut Rows<'_>| {
             scripts.run(script, (rows, &mut spent), &cx, scope)

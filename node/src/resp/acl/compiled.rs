@@ -304,7 +304,7 @@ impl Judging {
             // Nothing is executed. Only users that may use the keys learn what is wrong.
             let names_keys = matches!(
                 spec.access,
-                Access::Keys(_) | Access::Pair(..) | Access::Depends(_)
+                Access::Keys(_) | Access::Pair(..) | Access::Depends(_) | Access::Sorting
             );
             return !(names_keys || spec.is_in("keyspace")) || at_home();
         };

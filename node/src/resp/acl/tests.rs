@@ -264,6 +264,25 @@ fn a_password_is_right_in_any_of_its_forms() {
     assert!(!without.admits(b"one"));
 }
 
+/// Which keys the patterns name is known only once the elements are.
+#[test]
+fn patterns_of_sort_take_the_right_to_read_every_key() {
+    let some = compiled("~a* %R~r* +@all");
+    let all = compiled("%R~* %W~a* +@all");
+    for user in [&some, &all] {
+        for line in ["sort a", "sort r1 store a", "sort a by nosort get # desc"] {
+            assert_eq!(judge(user, line), Ok(()), "{line}");
+        }
+        for line in ["sort a store r1", "sort a store a store r"] {
+            assert!(judge(user, line).is_err(), "{line}");
+        }
+    }
+    for (line, at) in [("sort a by a*", 3), ("sort_ro a limit 0 1 get # get a*", 8)] {
+        assert_eq!(judge(&some, line), Err(Denied::Key(at)), "{line}");
+        assert_eq!(judge(&all, line), Ok(()), "{line}");
+    }
+}
+
 #[test]
 fn commands_keys_and_channels_are_judged_together() {
     let user = compiled("~a* %R~r* %W~w* +@all -@dangerous -del &news.*");

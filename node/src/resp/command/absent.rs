@@ -23,7 +23,6 @@ const ABSENT: &[(&str, &[&str])] = &[
     ("DUMP and RESTORE move a value; `doyen import` and `doyen export` move them all", &[
         "migrate", "restore-asking",
     ]),
-    ("read the elements, and sort them in the client", &["sort", "sort_ro"]),
     ("there are no functions here; EVAL and EVALSHA run Lua scripts", &[
         "fcall", "fcall_ro", "function|delete", "function|dump", "function|load",
         "function|restore",

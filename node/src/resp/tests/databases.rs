@@ -68,7 +68,7 @@ async fn each_database_has_keys_of_its_own() {
             ("SWAPDB 0 1", "COPY key key DB n"),
             ("VADD g 1 1 m", "there are no vector sets here"),
             ("SAVE", "nothing is written to disk"),
-            ("sort s", "sort them in the client"),
+            ("waitaof 1 1 1", "WAIT tells how many nodes have a write"),
             ("MIGRATE h 1 key 0 9", "DUMP and RESTORE move a value"),
             ("FCALL f 0", "EVAL and EVALSHA run Lua scripts"),
             ("JSON.SET key $ 1", "there are no modules here"),
