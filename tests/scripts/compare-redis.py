@@ -32,6 +32,7 @@ KNOWN = [
         "increments are doubles, sums exact to 17 places"),
     (r"(?i)^getex nosuch \S+ \S+$|^(LINDEX|LSET|XDEL|XACK|XCLAIM) k0( k\d)+$",
         "arguments are checked before the key"),
+    (r"^GEORADIUSBYMEMBER(_RO)? k0( k\d)+$", "arguments are checked before the key"),
     (r"^SCAN 18446744073709551615 COUNT 5$|^SCAN -1$", "cursors are different"),
     (r"(?i)^client (setinfo|no-touch)\b", "Redis has it since 7.2; clients send it without asking"),
     (r"^HELLO 2 AUTH nosuch x FOO$", "a syntax error comes before a wrong password"),
@@ -113,7 +114,9 @@ def commands():
         ZSCORE ZMSCORE ZRANK ZREVRANK ZCARD ZCOUNT ZLEXCOUNT ZRANGE ZREVRANGE ZRANGEBYSCORE
         ZREVRANGEBYSCORE ZRANGEBYLEX ZREVRANGEBYLEX ZRANGESTORE ZREMRANGEBYRANK ZREMRANGEBYSCORE
         ZREMRANGEBYLEX ZPOPMIN ZPOPMAX BZPOPMIN BZPOPMAX ZMPOP BZMPOP ZUNION ZINTER ZDIFF ZUNIONSTORE
-        ZINTERSTORE ZDIFFSTORE ZINTERCARD ZRANDMEMBER ZSCAN XADD XLEN XRANGE XREVRANGE XDEL XTRIM
+        ZINTERSTORE ZDIFFSTORE ZINTERCARD ZRANDMEMBER ZSCAN PFADD PFCOUNT PFMERGE BITOP LCS SORT
+        SORT_RO GEOADD GEOPOS GEODIST GEOHASH GEORADIUS GEORADIUS_RO GEORADIUSBYMEMBER
+        GEORADIUSBYMEMBER_RO GEOSEARCH GEOSEARCHSTORE XADD XLEN XRANGE XREVRANGE XDEL XTRIM
         XSETID XREAD XREADGROUP XGROUP XACK XPENDING XCLAIM XAUTOCLAIM XINFO DUMP RESTORE
     """.split()
     for name in names:
@@ -506,6 +509,30 @@ COMMANDS = {
         SETBIT {k} 77 1| BITCOUNT {k}| BITPOS {k} 1
         BITPOS {k} 1 {i} {i}| BITCOUNT {k} {i} {i} BIT
         BITFIELD {k} INCRBY u8 #1 200 OVERFLOW SAT SET i5 3 -100 GET u16 0
+        2 BITOP {bits} {k} {k:3}| BITOP NOT {k} {k}| LCS {k} {k}| LCS {k} {k} LEN
+        LCS {k} {k} IDX MINMATCHLEN {n} WITHMATCHLEN
+    """,
+    "count": """
+        5 PFADD {k} {m:30}| 2 PFADD {k} {number:30}| PFADD {k}| 2 PFCOUNT {k} {k:2}
+        2 PFMERGE {k} {k:2}
+    """,
+    "place": """
+        8 GEOADD {k} {place:20}| GEOADD {k} {geoadd} {place:3}| GEOPOS {k} {m:4}| GEODIST {k} {m} {m}
+        GEODIST {k} {m} {m} {unit}| GEOHASH {k} {m:4}| ZREM {k} {m:3}
+        4 GEOSEARCH {k} {around} {shape} {order} WITHDIST WITHHASH WITHCOORD
+        2 GEOSEARCH {k} {around} {shape} {order} COUNT 100
+        GEOSEARCHSTORE {k} {k} {around} {shape}| GEOSEARCHSTORE {k} {k} {around} {shape} STOREDIST
+        GEORADIUS {k} {point} {radius} {order} WITHDIST| GEORADIUS {k} {point} {radius} STORE {k}
+        GEORADIUS_RO {k} {point} {radius} {order}| GEORADIUSBYMEMBER {k} {m} {radius} WITHCOORD
+        GEORADIUSBYMEMBER {k} {m} {radius} STOREDIST {k}
+    """,
+    "sort": """
+        3 RPUSH {k} {number:30}| 2 SADD {k} {number:30}| 2 ZADD {k} {scored:30}| RPUSH {k} {m:30}
+        SORT {k}| SORT {k} DESC| SORT {k} LIMIT {n} {i}| SORT {k} ALPHA| SORT {k} ALPHA DESC GET # GET #
+        SORT_RO {k} ALPHA LIMIT {n} {n}| SORT {k} STORE {k}| SORT {k} ALPHA LIMIT {n} {n} STORE {k}
+        SORT {k} BY nosort STORE {k}| SORT {k} BY nosort DESC LIMIT {n} {n} STORE {k}
+        SORT {k} BY {t}w* GET # GET {t}w*| SORT {k} BY {t}h*->f DESC GET {t}w* GET {t}h*->g STORE {k}
+        2 SET {t}w{number} {value}| 2 HSET {t}h{number} f {score} g {value}
     """,
     "keys": """
         EXISTS {k:3}| TYPE {k}| EXPIRETIME {k}| TOUCH {k:2}| DEL {k}| UNLINK {k:2}| PERSIST {k}
@@ -598,6 +625,11 @@ COMMANDS = table(COMMANDS)
 FILLER = {
     "string": ["SET {t}a " + "x" * 40_000],
     "keys": ["SET {t}a " + "x" * 40_000],
+    "count": ["PFADD {t}a " + " ".join(f"n{n}" for n in range(4000))],
+    "place": ["GEOADD {t}a " + " ".join(f"{n % 360 - 180} {n % 170 - 85} m{n}{'x' * 30}"
+        for n in range(90))],
+    "sort": ["RPUSH {t}a " + " ".join(str(n * 7919 % 2000) for n in range(700)), "SADD {t}b "
+        + " ".join(str(n * 1000) for n in range(700))],
     "hash": ["HSET {t}a " + " ".join(f"m{n} {'v' * 40}{n}" for n in range(70))],
     "set": ["SADD {t}a " + " ".join(f"m{n}{'x' * 40}" for n in range(70)), "SADD {t}b "
         + " ".join(str(n * 1000) for n in range(700))],
@@ -625,6 +657,30 @@ MISTAKES = {
         SADD *| SPOP * x| SPOP * -1| SPOP * 1 2| SRANDMEMBER * x| SRANDMEMBER * -9223372036854775808
         SINTERCARD 0 *| SINTERCARD x *| SINTERCARD 1 * LIMIT -1| SINTERCARD 1 * FOO 1
         SINTERCARD 3 *| SMOVE * x| SSCAN * x| SSCAN * 0 COUNT 0| SINTERCARD 1 * LIMIT| SINTERSTORE *
+    """,
+    "place": """
+        GEOADD * 1| GEOADD * 181 1 m| GEOADD * 1 86 m| GEOADD * x 1 m| GEOADD * 1 1 m 2
+        GEOADD * NX XX 1 1 m| GEODIST * m| GEODIST * m n o| GEODIST * m n km x
+        GEORADIUS * 1 1 x km| GEORADIUS * 1 1 -1 km| GEORADIUS * 1 1 1 x| GEORADIUS * 1 1 1 km FOO
+        GEORADIUS * 1 1 1 km COUNT 0| GEORADIUS * 1 1 1 km COUNT x| GEORADIUS * 1 1 1 km ANY
+        GEORADIUS * 1 1 1 km STORE| GEORADIUS * 1 1 1 km STORE {t}to WITHDIST
+        GEORADIUS_RO * 1 1 1 km STORE {t}to| GEORADIUSBYMEMBER * nosuch 1 km
+        GEOSEARCH * FROMLONLAT 1 1 BYRADIUS 1 km BYBOX 1 1 km| GEOSEARCH * ASC ASC ASC ASC ASC
+        GEOSEARCH * FROMLONLAT 1 1 ASC ASC ASC| GEOSEARCH * BYRADIUS 1 km ASC ASC
+        GEOSEARCH * FROMMEMBER nosuch BYRADIUS 1 km| GEOSEARCH * FROMLONLAT 1 1 BYBOX -1 1 km
+        GEOSEARCH * FROMLONLAT 1 1 BYBOX x 1 km| GEOSEARCH * FROMLONLAT 1 1 BYRADIUS 1 km STOREDIST
+        GEOSEARCHSTORE {t}to * FROMLONLAT 1 1 BYRADIUS 1 km WITHDIST
+    """,
+    "count": """
+        PFADD *| PFCOUNT *| PFMERGE *| PFMERGE {t}to *| PFCOUNT * {t}to
+    """,
+    "sort": """
+        SORT *| SORT * LIMIT 1| SORT * LIMIT x 1| SORT * BY| SORT * GET| SORT * FOO| SORT * STORE
+        SORT_RO * STORE {t}to| SORT * STORE {t}to
+    """,
+    "string": """
+        BITOP FOO {t}to *| BITOP NOT {t}to * *| BITOP AND {t}to| LCS *| LCS * * LEN IDX
+        LCS * * MINMATCHLEN| LCS * * MINMATCHLEN x| LCS * * FOO
     """,
     "list": """
         LPUSH *| LPOP * x| LPOP * -1| LPOP * 1 2| LINDEX * x| LINDEX *| LRANGE * a 1| LRANGE * 0
@@ -692,7 +748,8 @@ MISTAKES = {
 MISTAKES = table(MISTAKES)
 # What the mistakes find.
 RIGHT = ["HSET {t}hash a 1 f 5 word x", "SADD {t}set 1 2 a", "RPUSH {t}list a b c",
-    "ZADD {t}zset 1 a 2 b inf inf", "XADD {t}stream 1-1 a b", "XADD {t}stream 2-0 a b",
+    "ZADD {t}zset 1 a 2 b inf inf", "GEOADD {t}place 1 1 m", "SET {t}count text", "RPUSH {t}sort a b",
+    "SET {t}string text", "XADD {t}stream 1-1 a b", "XADD {t}stream 2-0 a b",
     "XGROUP CREATE {t}stream g 0"]
 
 
@@ -728,6 +785,17 @@ class Draw:
             "pair": lambda: f"m{some(70 if self.large else 12)} {self.word('value')}",
             "value": lambda: choice(["1", "-7", "word", "''", "1.5", "9223372036854775807",
                 "v" * choice(longest)]),
+            "bits": lambda: choice(["AND", "OR", "XOR"]),
+            "place": lambda: f"{self.word('point')} {self.word('m')}",
+            "point": lambda: f"{some(-1800, 1800) / 10} {some(-850, 850) / 10}",
+            "geoadd": lambda: choice(["NX", "XX", "CH", "XX CH", "NX CH"]),
+            "unit": lambda: choice(["m", "km", "ft", "mi"]),
+            "radius": lambda: f"{choice([0, 1, 50, 3000, 99999])} {self.word('unit')}",
+            "around": lambda: choice([f"FROMLONLAT {self.word('point')}",
+                f"FROMMEMBER {self.word('m')}"]),
+            "shape": lambda: choice([f"BYRADIUS {self.word('radius')}",
+                f"BYBOX {some(9999)} {self.word('radius')}"]),
+            "order": lambda: choice(["ASC", "DESC"]),
             "number": lambda: choice(["1", "-7", str(some(700) * 1000), "70000", "5000000000"]),
             "n": lambda: str(choice([0, 1, 2, 5, 50])),
             "i": lambda: str(some(-12, 50)) if some(9) else choice(["-500", "500", "-1", "0"]),
