@@ -14,6 +14,7 @@
 mod api;
 mod bootstrap;
 mod context;
+mod durable;
 mod election;
 mod election_proof;
 mod event;
@@ -46,6 +47,7 @@ pub use api::{
     Oversight, Peer, Seeds, Status, View, VotersGone,
 };
 pub use doyen_placement::planner::{BalanceChange, InSyncChange, InSyncRequest};
+pub use durable::Durable;
 pub use event::{Event, Half, Severity, Stage, consequence, stages};
 pub use problem::{Explain, MissingVoter, Problem, SearchFindings};
 pub use split::Split;
@@ -58,6 +60,7 @@ use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, NamedTable, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
+use durable::Disk;
 use join::Joining;
 use member_core::MemberCore;
 use other_clusters::OtherClusters;
@@ -90,6 +93,8 @@ pub struct Agreement {
     scout_at: Time,
     /// Other clusters that hold data.
     others: OtherClusters,
+    /// Until then, an heir says nothing.
+    rests_until: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -115,13 +120,57 @@ impl Agreement {
             dial_at: now,
             scout_at: now,
             others,
+            rests_until: None,
         }
+    }
+
+    /// A process that has a directory, and goes on with what it has written there (rule 14). It
+    /// speaks for the member that wrote it, until a table has this process itself.
+    #[must_use]
+    pub fn resume(config: AgreementConfig, durable: Durable, now: Time) -> Self {
+        let mut agreement = Self::new(config, now);
+        let cx = &mut agreement.cx;
+        cx.speak_for(durable.me);
+        cx.disk = Some(Disk::after(&durable));
+        if durable.promised {
+            let table = NamedTable::new(durable.accepted);
+            agreement.phase = Phase::Forming(Box::new(Forming::promised(cx, table)));
+            return agreement;
+        }
+        let core = MemberCore::resumed(cx, durable);
+        // What its predecessor answered counts for leases until then.
+        agreement.rests_until = Some(now + agreement.cx.config.timing.takeover_wait());
+        agreement.phase = Phase::Member(Box::new(core));
+        agreement
+    }
+
+    /// What was written is synced: what waited for it goes on.
+    fn stored(&mut self, write: u64) {
+        let ready = self.cx.disk.as_mut().map(|disk| disk.stored(write));
+        for (from, message) in ready.into_iter().flatten() {
+            self.message(from, message);
+        }
+    }
+
+    /// Whether an heir still rests. Until it is over, it hears nothing and says nothing.
+    fn rests(&mut self, input: &Input) -> bool {
+        if self.rests_until.is_some_and(|until| until <= self.cx.now) {
+            self.rests_until = None;
+        }
+        self.rests_until.is_some()
+            && !matches!(
+                input,
+                Input::Speaks { .. } | Input::Seeds(_) | Input::Stored(_)
+            )
     }
 
     /// Takes an input.
     pub fn handle(&mut self, now: Time, input: Input) {
         // Time never goes back, even if the caller's clock does.
         self.cx.now = now.max(self.cx.now);
+        if self.rests(&input) {
+            return;
+        }
         if let Phase::Member(core) = &mut self.phase {
             if core.over {
                 return;
@@ -131,17 +180,34 @@ impl Agreement {
             }
         }
         self.take(input);
-        self.turn();
+        if self.rests_until.is_none() {
+            self.turn();
+        }
+        match &self.phase {
+            Phase::Forming(forming) => forming.store(&mut self.cx),
+            Phase::Joining(_) => {}
+            Phase::Member(core) => core.store(&mut self.cx),
+        }
     }
 
     /// The next thing to do, in order. `None`: there is nothing left.
     pub fn poll_output(&mut self) -> Option<Output> {
-        self.cx.outputs.pop_front()
+        let outputs = &mut self.cx.outputs;
+        if self.cx.disk.as_ref().is_some_and(Disk::holds) {
+            let place = outputs
+                .iter()
+                .position(|o| matches!(o, Output::Store(..)))?;
+            return outputs.remove(place);
+        }
+        outputs.pop_front()
     }
 
     /// When `Input::Tick` is due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
+        if self.rests_until.is_some() {
+            return self.rests_until;
+        }
         match &self.phase {
             Phase::Forming(forming) => forming.timeout(),
             Phase::Joining(joining) => earlier(joining.timeout(), Some(self.dial_at)),
@@ -150,10 +216,16 @@ impl Agreement {
         }
     }
 
-    /// This process.
+    /// The member in whose name this process speaks to others.
     #[must_use]
     pub fn id(&self) -> MemberId {
         self.cx.me()
+    }
+
+    /// This process, as tables name it once they have it.
+    #[must_use]
+    pub fn process(&self) -> MemberId {
+        self.cx.process()
     }
 
     /// Whether this node coordinates.
@@ -225,9 +297,9 @@ impl Agreement {
     /// What this node knows of the cluster: for `status` and tests.
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
-        let me = self.cx.me();
+        let (me, process) = (self.cx.me(), self.cx.process());
         let nothing = |waiting, why| Status {
-            me,
+            me: process,
             coordinator: None,
             leading: false,
             installed: None,
@@ -264,7 +336,7 @@ impl Agreement {
                     .into_iter()
                     .flat_map(|tasks| tasks.told.loads.members());
                 Status {
-                    me,
+                    me: process,
                     coordinator: core.election.leader,
                     leading: tasks.is_some()
                         && core.election.leader == Some(me)
@@ -295,12 +367,19 @@ impl Agreement {
                 forming.identified(address, id)
             }
             (Input::Identified { .. }, Phase::Joining(_) | Phase::Member(_)) => {}
-            (Input::Speaks { id, level, key }, Phase::Member(core)) => {
-                cx.learn(id, (level, key), |id| core.tables.member(id).is_some())
-            }
-            (Input::Speaks { id, level, key }, Phase::Forming(_) | Phase::Joining(_)) => {
-                cx.learn(id, (level, key), |_| false)
-            }
+            (
+                Input::Speaks {
+                    id,
+                    process,
+                    level,
+                    key,
+                },
+                phase,
+            ) => cx.learn(id, (level, key), process, |id| match &*phase {
+                Phase::Member(core) => core.tables.member(id).is_some(),
+                Phase::Forming(_) | Phase::Joining(_) => false,
+            }),
+            (Input::Stored(write), _) => self.stored(write),
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
             (
                 Input::Scouted { address, .. } | Input::Hint(Hint::Address(address)),
@@ -339,7 +418,7 @@ impl Agreement {
             }
             (Input::Opened(opened), Phase::Member(core)) => core.opened(cx, &opened),
             (Input::InSync(requests), Phase::Member(core)) => {
-                let (cluster, origin) = (core.tables.cluster(), cx.me());
+                let (cluster, origin) = (core.tables.cluster(), cx.process());
                 let message = Message::InSync {
                     cluster,
                     origin,
@@ -554,6 +633,9 @@ impl Agreement {
             Some(Formed::Founded(table)) => {
                 let members: Vec<MemberId> = table.members.iter().map(|m| m.id).collect();
                 let mut core = MemberCore::new(cx, table.clone(), None, members.len() > 1);
+                if let Some(disk) = &mut cx.disk {
+                    disk.hold();
+                }
                 core.election.voted = Some(cx.me());
                 core.election
                     .lead(Leader::new(cx, members.iter().copied().collect()));
@@ -580,6 +662,7 @@ impl Agreement {
                 self.enter(core);
             }
             Some(Formed::Found(cluster, contact, seen)) => {
+                cx.speak_for_itself();
                 self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact, seen)));
             }
         }

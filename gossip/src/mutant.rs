@@ -1,6 +1,6 @@
 //! Mutants of this crate, which break a rule on purpose: see [`doyen_placement::mutant`].
 
-pub(crate) use doyen_placement::mutant::broken;
+pub(crate) use doyen_placement::mutant::{Mutant, broken};
 
 doyen_placement::mutants! {
     /// Votes for every candidate of a term.
@@ -114,6 +114,12 @@ doyen_placement::mutants! {
     RENEWS_THOUGH_SPLIT = ("renews-though-split", "rule 13"),
     /// A half that an operator kept serves on though the others came back.
     OUTRANKS_THE_ELECTED = ("outranks-the-elected", "rule 13"),
+    /// A process with a directory votes before its vote is synced.
+    VOTES_UNSYNCED = ("votes-unsynced", "rule 14"),
+    /// A process with a directory acknowledges a table before it is synced.
+    ACCEPTS_UNSYNCED = ("accepts-unsynced", "rule 14"),
+    /// An heir says of leases what is true of itself alone.
+    HEIRS_KNOW_AGES = ("heirs-know-ages", "rule 14: ages"),
     /// Admits a process that asked before a member was removed, and that may be that member.
     ADMITS_LATE = ("admits-late", "I11"),
     /// The level rises although some members have not said that they speak it.

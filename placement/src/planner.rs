@@ -3,7 +3,7 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   want_map
-//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop
+//!  members     admit   take_over (heirs)   elders   remove (failover)   revive   hand_over (leaving)   stop
 //!              drain ── fill   reset, begin_anew (giving up)
 //!  partitions  change_in_sync (requests of primaries)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)
@@ -46,6 +46,7 @@ mod revive;
 mod ring;
 mod stop;
 mod surplus;
+mod take_over;
 mod unmet;
 mod voters;
 mod weights;
@@ -76,6 +77,7 @@ pub use revive::revive;
 pub use ring::inherit;
 pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
+pub use take_over::take_over;
 pub use unmet::{Unmet, Why, rules_unmet};
 pub use voters::choose_voters;
 pub use weights::{TooHeavy, WEIGHT_FACTOR, allow_present, too_heavy};

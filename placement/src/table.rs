@@ -941,13 +941,20 @@ impl Table {
     /// does not was made from another one than `committed`.
     #[must_use]
     pub fn may_follow(&self, committed: &Self) -> bool {
+        // An heir has the age and the key of its predecessor, which counts as a newcomer then.
+        let young = |m: &Member| m.age >= committed.next_age;
         let keeps = |before: &Member, now: &Member| {
-            before.age == now.age && (before.vote_key.is_none() || before.vote_key == now.vote_key)
+            let same = before.age == now.age || (young(now) && now.state == MemberState::Silent);
+            same && (before.vote_key.is_none() || before.vote_key == now.vote_key)
+        };
+        let inherits = |m: &Member| {
+            let mut before = committed.members.iter();
+            before.any(|b| b.age == m.age && b.vote_key.is_some() && b.vote_key == m.vote_key)
         };
         let member = |m: &Arc<Member>| {
             committed
                 .member(m.id)
-                .map_or(m.age >= committed.next_age, |before| keeps(before, m))
+                .map_or_else(|| young(m) || inherits(m), |before| keeps(before, m))
         };
         let later = |before: &Arc<Partition>, now: &Arc<Partition>| {
             Arc::ptr_eq(before, now)

@@ -5,6 +5,7 @@
 //! check with its rule intact. `just mutants` runs it with the rule broken, and then it must fail.
 
 mod data;
+mod durable;
 mod elections;
 mod members;
 mod membership;
@@ -33,6 +34,18 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
     (
         &gossip::VOTES_FOR_STALE,
         elections::a_candidate_that_lacks_a_committed_table_loses,
+    ),
+    (
+        &gossip::VOTES_UNSYNCED,
+        durable::a_vote_leaves_once_it_is_synced,
+    ),
+    (
+        &gossip::ACCEPTS_UNSYNCED,
+        durable::an_acknowledgement_leaves_once_the_table_is_synced,
+    ),
+    (
+        &gossip::HEIRS_KNOW_AGES,
+        durable::an_heir_does_not_know_what_its_predecessor_answered,
     ),
     (
         &gossip::BELIEVES_UNSIGNED,

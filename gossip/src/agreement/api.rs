@@ -1,5 +1,6 @@
 //! What goes into the agreement machine and what comes out of it.
 
+use super::durable::Durable;
 use super::event::Event;
 use super::problem::Explain;
 use super::split::Split;
@@ -99,6 +100,8 @@ pub struct AgreementConfig {
     pub signing_seed: SigningSeed,
     /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
+    /// Whether this process has a directory: then what it promises counts once it is synced.
+    pub directory: bool,
 }
 
 impl AgreementConfig {
@@ -126,6 +129,7 @@ impl AgreementConfig {
             level_max: LEVELS.1,
             signing_seed: SigningSeed::of_test(id.0),
             rng_seed: id.0,
+            directory: false,
         }
     }
 
@@ -379,8 +383,10 @@ pub enum Input {
     /// What the hello of a process said: told before what it says. It never changes, because a
     /// process that starts again is another one.
     Speaks {
-        /// The process.
+        /// The member in whose name it speaks.
         id: MemberId,
+        /// The process. It differs from `id` if it has the directory of that member.
+        process: MemberId,
         /// The highest level that it speaks.
         level: u16,
         /// The key of its votes, if it showed that it has the private part.
@@ -393,6 +399,8 @@ pub enum Input {
         /// The address at which it says that others reach it.
         address: SocketAddr,
     },
+    /// What `Output::Store` of this number had is synced, and all before it.
+    Stored(u64),
     /// A hint, which may be wrong.
     Hint(Hint),
     /// Seeds after another resolution of their names.
@@ -520,6 +528,12 @@ pub enum Output {
     View(View),
     /// The lease lasts until then. The shell shows it to the data threads at once.
     Lease(Time),
+    /// Write this with this number, and sync it. `Input::Stored` answers it. Each one replaces all
+    /// before it.
+    Store(u64, Box<Durable>),
+    /// This process speaks in another name from now on (`Agreement::id`): it says so in its hellos,
+    /// and has no lease until it gets one.
+    Renamed,
     /// Plan for this table and these loads, away from the control thread. Answer with
     /// `Input::Planned`.
     Plan(Arc<Table>, Arc<Loads>),

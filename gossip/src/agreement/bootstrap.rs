@@ -8,6 +8,7 @@
 
 use super::api::Output;
 use super::context::{Context, NamedTable};
+use super::durable::{Accepting, Durable, Promise};
 use super::event::Event;
 use super::join::REFUSED_MAX;
 use super::problem::{Problem, SearchFindings};
@@ -119,6 +120,40 @@ impl Forming {
             hinted: BTreeSet::new(),
             namesake: None,
         }
+    }
+
+    /// A process whose directory has the promise of this first table.
+    pub(super) fn promised(cx: &Context, table: NamedTable) -> Self {
+        Self {
+            promise: Some(table),
+            ..Self::new(cx)
+        }
+    }
+
+    /// Writes a first table that is to be promised.
+    pub(super) fn store(&self, cx: &mut Context) {
+        let me = cx.me();
+        let Some(disk) = &mut cx.disk else { return };
+        let Some(Accepting {
+            table, proposer, ..
+        }) = disk.accepting().cloned()
+        else {
+            return;
+        };
+        let Some(write) = disk.begin() else { return };
+        let durable = Durable {
+            me,
+            term: table.term,
+            voted: Some(proposer),
+            committed: table.table.clone(),
+            commit: None,
+            committed_voters: table.voters.clone(),
+            accepted: table.table,
+            proposer: Some(proposer),
+            promised: true,
+        };
+        cx.outputs
+            .push_back(Output::Store(write, Box::new(durable)));
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {
@@ -683,6 +718,16 @@ impl Forming {
             return cx.ignore();
         }
         let name = table.name;
+        let accepting = || Accepting {
+            table: table.clone(),
+            proposer: from,
+            committed_voters: table.voters.clone(),
+        };
+        match cx.promise_table(accepting) {
+            Promise::Kept => {}
+            // Its writer sends it again.
+            Promise::Awaited | Promise::Excluded => return,
+        }
         self.promise = Some(table);
         cx.send(from, Message::Promise(name));
     }
@@ -701,7 +746,7 @@ impl Forming {
     }
 
     /// Drops a first table that cannot come to be.
-    fn lapse(&mut self, cx: &Context) {
+    fn lapse(&mut self, cx: &mut Context) {
         let Some(promise) = &self.promise else { return };
         let replaced = |m: &Member| {
             self.at
@@ -726,6 +771,7 @@ impl Forming {
         };
         if drop {
             (self.promise, self.founding) = (None, None);
+            cx.speak_for_itself();
         }
     }
 

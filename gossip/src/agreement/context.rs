@@ -1,13 +1,14 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
 use super::api::{AdminReply, AgreementConfig, Output, Peer};
+use super::durable::{Accepting, Disk, Promise};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
 use crate::signing::SigningKey;
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
-use doyen_placement::{ClusterId, MemberId, Table, TableName, VoteKey};
+use doyen_placement::{ClusterId, Member, MemberId, Table, TableName, Term, VoteKey};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -35,6 +36,13 @@ pub(super) struct Context {
     pub(super) used_asked: bool,
     /// What each process speaks that said hello, and the key of its votes.
     speaks: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
+    /// The processes that speak for members whose directories they have.
+    heirs: BTreeMap<MemberId, MemberId>,
+    /// The member in whose name this process speaks. It is this process itself, but for an heir
+    /// that no table has yet.
+    voice: MemberId,
+    /// What must not be forgotten. `None`: this process has no directory.
+    pub(super) disk: Option<Disk>,
     /// Signs this process's votes.
     pub(super) signing: SigningKey,
     random: u64,
@@ -47,6 +55,9 @@ impl Context {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
         let (outputs, signing) = (VecDeque::new(), SigningKey::new(&config.signing_seed));
         Self {
+            voice: config.id,
+            heirs: BTreeMap::new(),
+            disk: config.directory.then(Disk::default),
             config,
             now,
             outputs,
@@ -62,8 +73,61 @@ impl Context {
         }
     }
 
-    pub(super) fn me(&self) -> MemberId {
+    /// The member in whose name this process speaks, votes and answers.
+    pub(super) const fn me(&self) -> MemberId {
+        self.voice
+    }
+
+    /// This process: what holds data, and what tables say of it.
+    pub(super) const fn process(&self) -> MemberId {
         self.config.id
+    }
+
+    /// Whether this process speaks for the one that had its directory before.
+    pub(super) fn is_heir(&self) -> bool {
+        self.voice != self.config.id
+    }
+
+    /// From now on, this process speaks for this member.
+    pub(super) fn speak_for(&mut self, member: MemberId) {
+        self.voice = member;
+    }
+
+    /// From now on, this process speaks in its own name.
+    pub(super) fn speak_for_itself(&mut self) {
+        if self.is_heir() {
+            self.voice = self.config.id;
+            self.outputs.push_back(Output::Renamed);
+        }
+    }
+
+    /// The process that speaks for a member because it has its directory. `None`: the member speaks
+    /// for itself, as far as is known.
+    pub(super) fn heir_of(&self, member: MemberId) -> Option<MemberId> {
+        self.heirs.get(&member).copied()
+    }
+
+    /// Whether this vote may be given.
+    pub(super) fn promise_vote(&mut self, term: Term, candidate: MemberId) -> Promise {
+        match &mut self.disk {
+            None => Promise::Kept,
+            Some(disk) => disk.promise_vote(term, candidate),
+        }
+    }
+
+    /// Whether this table may be accepted.
+    pub(super) fn promise_table(&mut self, accepting: impl FnOnce() -> Accepting) -> Promise {
+        match &mut self.disk {
+            None => Promise::Kept,
+            Some(disk) => disk.promise_table(accepting()),
+        }
+    }
+
+    /// This message is handled again once what it asks for is synced.
+    pub(super) fn wait(&mut self, from: MemberId, message: Message) {
+        if let Some(disk) = &mut self.disk {
+            disk.wait(from, message);
+        }
     }
 
     /// The highest level that a process speaks; `None`: it has not said hello yet.
@@ -87,8 +151,12 @@ impl Context {
         &mut self,
         id: MemberId,
         said: (u16, Option<VoteKey>),
+        process: MemberId,
         member: impl Fn(MemberId) -> bool,
     ) {
+        if process != id && (self.heirs.contains_key(&id) || self.heirs.len() < SPEAKS_MAX) {
+            self.heirs.insert(id, process);
+        }
         if self.speaks.len() >= SPEAKS_MAX && !self.speaks.contains_key(&id) {
             self.speaks.retain(|known, _| member(*known));
         }
@@ -171,7 +239,10 @@ impl Context {
     pub(super) fn process_status(&mut self, state: ProcessState) -> Box<ProcessStatus> {
         self.stood += 1;
         Box::new(ProcessStatus {
-            member: self.config.member(),
+            member: Member {
+                id: self.voice,
+                ..self.config.member()
+            },
             number: self.stood,
             state,
         })

@@ -7,6 +7,7 @@
 //! ```
 
 use super::context::{Context, earlier};
+use super::durable::{Durable, Promise};
 use super::election_proof::ElectionProofs;
 use super::event::Event;
 use super::pings::Pings;
@@ -106,6 +107,8 @@ pub(super) struct CoordinatorElection {
     loyal_until: Time,
     pub(super) role: ElectionRole,
     stand_at: Option<Time>,
+    /// The term in which this node stands once its vote for itself is synced.
+    standing: Option<Term>,
     /// Since when no coordinator has been known, and when people were last told why.
     leaderless: Option<(Time, Option<Time>)>,
 }
@@ -121,7 +124,16 @@ impl CoordinatorElection {
             loyal_until: Time::ZERO,
             role: ElectionRole::Follower,
             stand_at: None,
+            standing: None,
             leaderless: None,
+        }
+    }
+
+    /// What an heir begins with.
+    pub(super) fn resumed(durable: &Durable) -> Self {
+        Self {
+            voted: durable.voted,
+            ..Self::new(durable.term)
         }
     }
 
@@ -293,8 +305,12 @@ impl CoordinatorElection {
             self.stand_at = None;
             if !self.leads() {
                 self.role = ElectionRole::Follower;
+                self.standing = None;
             }
             return None;
+        }
+        if self.standing.is_some() {
+            return self.become_candidate(cx, tables);
         }
         match &self.role {
             ElectionRole::PreCandidate(count) | ElectionRole::Candidate(count)
@@ -339,7 +355,7 @@ impl CoordinatorElection {
 
     /// Asks whether it would win. It spends a term only if it would.
     fn ask_for_votes(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
-        let term = self.term.max(self.term_seen).next();
+        let term = self.next_term(cx);
         self.stand_at = None;
         let count = VoteCount::begin(cx, tables, term, None);
         self.role = ElectionRole::PreCandidate(count);
@@ -347,10 +363,26 @@ impl CoordinatorElection {
         self.count(cx, tables)
     }
 
+    /// A term above every term that this node knows, or the one for which its vote is written.
+    fn next_term(&self, cx: &Context) -> Term {
+        let known = self.term.max(self.term_seen);
+        let promised = cx.disk.as_ref().map_or(Term(0), |disk| disk.vote().0);
+        match self.standing {
+            Some(term) if term > self.term && term >= self.term_seen && term == promised => term,
+            _ => known.max(promised).next(),
+        }
+    }
+
     /// Becomes a candidate in a term above every term that it knows. Returns the votes if its own
     /// is enough.
     pub(super) fn become_candidate(&mut self, cx: &mut Context, tables: &Tables) -> Option<Votes> {
-        let term = self.term.max(self.term_seen).next();
+        let term = self.next_term(cx);
+        if cx.promise_vote(term, cx.me()) != Promise::Kept {
+            // It stands once its vote for itself is synced.
+            self.standing = Some(term);
+            return None;
+        }
+        self.standing = None;
         if self.leads() {
             self.loyal_until = cx.now + VOTE_PATIENCE;
         }
@@ -439,6 +471,12 @@ impl CoordinatorElection {
         let led = led && !minds.into_iter().any(broken);
         let granted = !tables.out && up_to_date && free && !led;
         self.term_seen = self.term_seen.max(ballot.term);
+        let granted = granted
+            && match cx.promise_vote(ballot.term, from) {
+                Promise::Kept => true,
+                Promise::Awaited => return cx.wait(from, Message::Vote(ballot)),
+                Promise::Excluded => false,
+            };
         if granted {
             if self.leader == Some(from) {
                 self.loyal_until = cx.now + VOTE_PATIENCE;

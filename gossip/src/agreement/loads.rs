@@ -71,7 +71,7 @@ impl Telling {
             unheard,
         }: Report,
     ) -> Option<Report> {
-        let me = cx.me();
+        let me = cx.process();
         if thread >= THREADS_MAX {
             return None;
         }

@@ -2,6 +2,7 @@
 
 use super::api::Output;
 use super::context::{Context, NamedTable, earlier};
+use super::durable::Durable;
 use super::election::{CoordinatorElection, leaderless_problem};
 use super::lease::Tenures;
 
@@ -43,7 +44,7 @@ impl MemberCore {
     ) -> Self {
         let mut tenures = Tenures::default();
         let whole = cx.config.timing.takeover_wait();
-        tenures.install(cx.me(), cx.now, None, &table, None, whole);
+        tenures.install(cx.process(), cx.now, None, &table, None, whole);
         let core = Self {
             election: CoordinatorElection::new(table.term),
             tables: Tables::new(table, commit, used),
@@ -53,8 +54,58 @@ impl MemberCore {
             requests: Requests::default(),
             over: false,
         };
+        if let Some(disk) = &mut cx.disk {
+            disk.change();
+        }
         core.tables.show(cx, &core.tenures);
         core
+    }
+
+    /// An heir goes on with what its directory has.
+    pub(super) fn resumed(cx: &mut Context, durable: Durable) -> Self {
+        let committed = NamedTable::new(durable.committed.clone());
+        let mut core = Self::new(cx, committed, durable.commit.clone(), true);
+        core.election = CoordinatorElection::resumed(&durable);
+        core.tables.accepted = NamedTable::new(durable.accepted);
+        core.tables.committed_voters = durable.committed_voters;
+        core.tables.proposer = durable.proposer;
+        core.tables.show(cx, &core.tenures);
+        core
+    }
+
+    /// What must not be forgotten, if it has changed.
+    pub(super) fn store(&self, cx: &mut Context) {
+        let me = cx.me();
+        let Some(disk) = &mut cx.disk else { return };
+        let Some(write) = disk.begin() else { return };
+        let tables = &self.tables;
+        let accepting = disk.accepting();
+        let accepting = accepting.filter(|a| a.table.name.order() > tables.accepted.name.order());
+        let (term, voted) = disk.vote();
+        // A member that follows a coordinator votes for no other one in that term.
+        let (term, voted) = if term >= self.election.term {
+            (term, voted)
+        } else {
+            (self.election.term, self.election.voted)
+        };
+        let durable = Durable {
+            me,
+            term,
+            voted,
+            committed: tables.committed.table.clone(),
+            commit: tables.last_commit.clone(),
+            committed_voters: accepting
+                .map_or(&tables.committed_voters, |a| &a.committed_voters)
+                .clone(),
+            accepted: accepting
+                .map_or(&tables.accepted, |a| &a.table)
+                .table
+                .clone(),
+            proposer: accepting.map_or(tables.proposer, |a| Some(a.proposer)),
+            promised: false,
+        };
+        cx.outputs
+            .push_back(Output::Store(write, Box::new(durable)));
     }
 
     // ---- time
@@ -195,6 +246,9 @@ impl MemberCore {
 
     /// Stores a proposal. The data threads see it before any other member hears that it is stored.
     pub(super) fn accept(&mut self, cx: &mut Context, table: NamedTable) {
+        if let Some(disk) = &mut cx.disk {
+            disk.accepted(table.name);
+        }
         self.tables.accepted = table;
         let order = self.tables.accepted.name.order();
         self.pings.answers.accepted(order);
@@ -213,11 +267,15 @@ impl MemberCore {
         else {
             return;
         };
+        if let Some(disk) = &mut cx.disk {
+            disk.change();
+        }
+        let stays = self.inherit(cx) || stays;
         let tables = &self.tables;
         let (table, commit) = (&tables.committed, tables.last_commit.as_ref());
         let whole = cx.config.timing.takeover_wait();
         self.tenures
-            .install(cx.me(), cx.now, Some(&old), table, commit, whole);
+            .install(cx.process(), cx.now, Some(&old), table, commit, whole);
         self.pings.answers.accepted(tables.accepted.name.order());
         if table.term > self.election.term {
             self.election.join_term(cx, tables, table.term, None);
@@ -236,6 +294,27 @@ impl MemberCore {
             self.halves.tell_descent(cx, tables, is_led, &newcomers);
         }
         self.tables.show(cx, &self.tenures);
+    }
+
+    /// Once the table in force has this heir itself, it speaks in its own name. If it has another
+    /// process of the same directory, which came between, the heir speaks for that one. What was
+    /// answered to its predecessor counts for no lease of it (rule 14).
+    fn inherit(&mut self, cx: &mut Context) -> bool {
+        if !cx.is_heir() || self.tables.votes(cx.me()) {
+            return false;
+        }
+        let members = &self.tables.committed.members;
+        let key = Some(cx.signing.vote_key());
+        let of_directory = members.iter().rfind(|m| m.vote_key == key);
+        let Some(voice) = of_directory.map(|m| m.id).filter(|id| *id != cx.me()) else {
+            return false;
+        };
+        self.election.follow(cx, &self.tables);
+        cx.speak_for(voice);
+        cx.outputs.push_back(Output::Renamed);
+        self.election.leader = None;
+        self.pings = Pings::new(cx.now);
+        true
     }
 
     /// The committed table is without this process, or has its id with another age.
@@ -270,7 +349,7 @@ impl MemberCore {
     pub(super) fn pull(&mut self, cx: &mut Context, from: MemberId) {
         let leader = self.election.leader.filter(|leader| *leader != cx.me());
         let from = leader.unwrap_or(from);
-        if self.believes_table_of(cx, from) || self.tables.proposer == Some(from) {
+        if self.believes_table_of(cx, from) || self.tables.was_proposed_by(from) {
             self.tables.pull(cx, from);
         }
     }
@@ -317,7 +396,7 @@ impl MemberCore {
         let later = name.term > self.election.term && self.election.leader == Some(from);
         let proved = !later || self.election.elected(cx, &self.tables, name.term, from);
         // A coordinator that leaves does not coordinate any more, and knows what it committed.
-        let stored = name == self.tables.accepted.name && self.tables.proposer == Some(from);
+        let stored = name == self.tables.accepted.name && self.tables.was_proposed_by(from);
         if !self.tables.near(name.version)
             || !(stored || (proved && self.believes_table_of(cx, from)))
         {
@@ -355,7 +434,7 @@ impl MemberCore {
         if let Some(report) = telling.measured(cx, table, leader, thread, report) {
             let message = Message::Loads {
                 cluster: self.tables.cluster(),
-                origin: cx.me(),
+                origin: cx.process(),
                 report: Box::new(report),
             };
             self.tell_coordinator(cx, message);

@@ -4,8 +4,8 @@
 
 use super::fixtures::keyspace;
 use super::{
-    Agreement, AgreementConfig, Event, InSyncChange, InSyncRequest, Input, Output, Peer, Seeds,
-    Timing, View, VotersGone,
+    Agreement, AgreementConfig, Durable, Event, InSyncChange, InSyncRequest, Input, Output, Peer,
+    Seeds, Timing, View, VotersGone,
 };
 use crate::hints::Hint;
 use crate::signing::SigningSeed;
@@ -40,13 +40,29 @@ enum Happening {
         message: Message,
     },
     Tick(MemberId),
+    Synced {
+        process: MemberId,
+        slot: Slot,
+        number: u64,
+        durable: Box<Durable>,
+    },
     Housekeeping(MemberId),
     Input(MemberId, Input),
+}
+
+/// A directory.
+#[derive(Debug, Clone)]
+pub(super) struct Directory {
+    /// The seed of the key of votes.
+    seed: u64,
+    pub(super) durable: Option<Durable>,
 }
 
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) agreement: Agreement,
+    /// What tables call it.
+    pub(super) process: MemberId,
     pub(super) slot: Slot,
     pub(super) view: Option<View>,
     pub(super) lease: Time,
@@ -103,9 +119,15 @@ pub(super) struct Net {
     /// The highest level of processes that speak less than this program.
     pub(super) levels: BTreeMap<Slot, u16>,
     /// The highest level of every process that ever ran.
-    speak: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
+    speak: BTreeMap<MemberId, Said>,
     /// Names of processes that are not named after their slot.
     pub(super) names: BTreeMap<Slot, String>,
+    /// Whether processes have directories, one for each slot.
+    pub(super) directories: bool,
+    /// What was synced in the directory of each slot, and the seed of the key of votes there.
+    pub(super) synced: BTreeMap<Slot, Directory>,
+    /// The longest time that a write takes, in nanoseconds.
+    pub(super) sync: u64,
     /// Weights other than 100.
     pub(super) weights: BTreeMap<Slot, u32>,
     // Observations for the invariants.
@@ -117,9 +139,17 @@ pub(super) struct Net {
 }
 
 /// The input that the hello of a connection causes.
-fn speaks(id: MemberId, (level, key): (u16, Option<VoteKey>)) -> Input {
-    Input::Speaks { id, level, key }
+fn speaks(id: MemberId, (process, level, key): Said) -> Input {
+    Input::Speaks {
+        id,
+        process,
+        level,
+        key,
+    }
 }
+
+/// What a process says in its hello: which one it is, what it speaks, and its key.
+type Said = (MemberId, u16, Option<VoteKey>);
 
 /// The cluster that a table is of, or the half of a split cluster.
 fn half(table: &Table) -> ClusterId {
@@ -160,6 +190,9 @@ impl Net {
             levels: BTreeMap::new(),
             speak: BTreeMap::new(),
             names: BTreeMap::new(),
+            directories: false,
+            synced: BTreeMap::new(),
+            sync: 10 * MS,
             weights: BTreeMap::new(),
             committed: BTreeMap::new(),
             publishers: BTreeMap::new(),
@@ -211,8 +244,9 @@ impl Net {
     pub(super) fn config(&mut self, slot: Slot, id: MemberId) -> AgreementConfig {
         let at = address(slot);
         let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
-        let key = Some(SigningSeed::of_test(id.0).vote_key());
-        self.speak.insert(id, (level_max, key));
+        let seed = self.synced.get(&slot).map_or(id.0, |had| had.seed);
+        let key = Some(SigningSeed::of_test(seed).vote_key());
+        self.speak.insert(id, (id, level_max, key));
         let role = if self.witnesses.contains(&slot) {
             Role::Witness
         } else {
@@ -236,6 +270,8 @@ impl Net {
             },
             level_max,
             rng_seed: self.random(),
+            signing_seed: SigningSeed::of_test(seed),
+            directory: self.directories,
             ..AgreementConfig::of_test(id, name, at)
         }
     }
@@ -303,12 +339,30 @@ impl Net {
         };
         let offset = self.below(1_000_000) * MS;
         let now = Time(((self.now as f64) * rate) as u64 + offset);
-        let mut agreement = Agreement::new(config, now);
+        let had = self.synced.get(&slot).and_then(|had| had.durable.clone());
+        let mut agreement = match had {
+            Some(durable) => {
+                let said = self.speak[&id];
+                self.speak.insert(durable.me, said);
+                Agreement::resume(config, durable, now)
+            }
+            None => Agreement::new(config, now),
+        };
+        let seed = self.synced.get(&slot).map_or(id.0, |had| had.seed);
+        if self.directories {
+            let durable = None;
+            self.synced
+                .entry(slot)
+                .or_insert(Directory { seed, durable });
+        }
+        let process = id;
+        let id = agreement.id();
         former
             .iter()
             .for_each(|a| agreement.handle(now, Input::Hint(Hint::Address(*a))));
         let process = Process {
             agreement,
+            process,
             slot,
             view: None,
             lease: Time::ZERO,
@@ -374,6 +428,23 @@ impl Net {
                 }
             }
         }
+    }
+
+    /// The id by which this process speaks, if it runs.
+    fn voice(&self, process: MemberId) -> Option<MemberId> {
+        let mut all = self.processes.iter();
+        all.find(|(_, p)| p.process == process).map(|(id, _)| *id)
+    }
+
+    /// When the next write of this slot is synced: writes are synced in their order.
+    fn syncs(&mut self, slot: Slot) -> u64 {
+        let takes = self.below(self.sync.max(1));
+        let last = self.queue.iter().filter_map(|((at, _), next)| match next {
+            Happening::Synced { slot: of, .. } if *of == slot => Some(*at),
+            _ => None,
+        });
+        last.max()
+            .map_or(takes, |at| takes.max(at.saturating_sub(self.now)))
     }
 
     pub(super) fn pause_ms(&mut self, slot: Slot, ms: u64) {
@@ -634,6 +705,11 @@ impl Net {
                 None => return,
             },
             Happening::Tick(id) | Happening::Housekeeping(id) | Happening::Input(id, _) => *id,
+            Happening::Synced { process, .. } => match self.voice(*process) {
+                Some(id) => id,
+                // It died before the write was synced.
+                None => return,
+            },
         };
         let now = self.now;
         let Some(process) = self.processes.get_mut(&id) else {
@@ -694,6 +770,16 @@ impl Net {
                 }
             }
             Happening::Input(_, input) => process.agreement.handle(local, input),
+            Happening::Synced {
+                slot,
+                number,
+                durable,
+                ..
+            } => {
+                let directory = self.synced.get_mut(&slot).unwrap();
+                directory.durable = Some(*durable);
+                process.agreement.handle(local, Input::Stored(number));
+            }
             Happening::Housekeeping(_) => {
                 self.push(20 * MS, Happening::Housekeeping(id));
                 self.housekeeping(id, local);
@@ -730,7 +816,9 @@ impl Net {
                     process.opened.insert(at, partition.since);
                     opened.push((at, partition.since));
                 }
-                if partition.primary() == id && process.opened.get(&at) == Some(&partition.since) {
+                if partition.primary() == process.process
+                    && process.opened.get(&at) == Some(&partition.since)
+                {
                     if keyspace.is_reshaped(partition.id) {
                         let change = InSyncChange::WritesStopped { ahead_ms: 0 };
                         requests.push(InSyncRequest {
@@ -780,6 +868,30 @@ impl Net {
                 }
                 Output::Scout(seed) => self.scouts(id, seed),
                 Output::Lease(until) => process.lease = until,
+                Output::Store(number, durable) => {
+                    let (process, slot) = (process.process, process.slot);
+                    let after = self.syncs(slot);
+                    self.push(
+                        after,
+                        Happening::Synced {
+                            process,
+                            slot,
+                            number,
+                            durable,
+                        },
+                    );
+                }
+                Output::Renamed => {
+                    process.lease = Time::ZERO;
+                    let renamed = self.processes.remove(&id).unwrap();
+                    let id = renamed.agreement.id();
+                    let said = self.speak[&renamed.process];
+                    self.speak.insert(id, said);
+                    self.processes.insert(id, renamed);
+                    self.push(0, Happening::Housekeeping(id));
+                    self.push(0, Happening::Tick(id));
+                    return self.carry_out(id, local);
+                }
                 Output::Plan(table, loads) => {
                     let proposal = planner::propose(&table, &loads);
                     self.push(
@@ -800,6 +912,9 @@ impl Net {
                 Output::Left => process.left = true,
                 Output::Fatal(why) => process.fatal = Some(why),
                 Output::Expelled => {
+                    if let Some(had) = self.synced.get_mut(&self.processes[&id].slot) {
+                        had.durable = None;
+                    }
                     let process = self.processes.remove(&id).unwrap();
                     let members = process
                         .view
@@ -936,7 +1051,7 @@ impl Net {
             for partition in &keyspace.partitions {
                 assert!(partition.in_sync().any(|m| m == partition.primary()), "I7");
                 let at = PartitionRef::new(keyspace.id, partition.id);
-                if partition.primary() != id {
+                if partition.primary() != process.process {
                     process.waits.remove(&at);
                     process.opened.remove(&at);
                 } else if process
@@ -1040,7 +1155,7 @@ impl Net {
 
 /// Whether a process may acknowledge writes of a partition now (rules 5, 8 and 9).
 fn acknowledges(process: &Process, local: Time, view: &View, at: PartitionRef) -> bool {
-    let id = process.agreement.id();
+    let id = process.process;
     let leads = |t: &Table| {
         t.partition(at)
             .filter(|p| p.primary() == id)

@@ -2,6 +2,7 @@
 
 use super::api::AdminReply;
 use super::context::{Context, NamedTable};
+use super::durable::{Accepting, Disk, Promise};
 use super::election::Votes;
 use super::lease::{Tenures, deposed};
 use super::member_core::MemberCore;
@@ -43,13 +44,15 @@ struct PendingProposal {
     delta: TableDelta,
     recipients: BTreeSet<MemberId>,
     acks: BTreeMap<MemberId, StoredTable>,
+    /// The ack of this node itself, until its own write of this number is synced.
+    own: Option<(u64, StoredTable)>,
     resend_at: Time,
     hold: BTreeSet<MemberId>,
     hold_until: Time,
     draft: TableDraft,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct StoredTable {
     ages: Option<BTreeMap<MemberId, u64>>,
     seal: Option<Vec<PartitionRef>>,
@@ -108,6 +111,17 @@ impl Leader {
                 let payload = Payload::Delta(Box::new(pending.delta.clone()));
                 cx.send(member, pending.message(tables, payload));
             }
+        }
+    }
+
+    /// Counts the ack of this node itself once its write is synced.
+    fn settle_own(&mut self, cx: &Context) {
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        let synced = |write| cx.disk.as_ref().is_none_or(|disk| disk.has(write));
+        if let Some((_, stored)) = pending.own.take_if(|(write, _)| synced(*write)) {
+            pending.acks.insert(cx.me(), stored);
         }
     }
 
@@ -219,7 +233,9 @@ impl Tenures {
     ) -> StoredTable {
         let known = (predecessor == committed.name && predecessor.version.next() == table.version)
             || broken(&mutant::AGES_UNKNOWN);
-        let (me, now) = (cx.me(), cx.now);
+        // An heir does not know what its predecessor answered last.
+        let known = known && (!cx.is_heir() || broken(&mutant::HEIRS_KNOW_AGES));
+        let (me, now) = (cx.process(), cx.now);
         let ages = || self.ages(me, now, committed, table).into_iter().collect();
         StoredTable {
             ages: known.then(ages),
@@ -283,6 +299,10 @@ impl MemberCore {
             let table = self.tables.accepted.clone();
             self.tables.committed_voters = table.voters.clone();
             self.install(cx, table, None);
+            if !self.election.leads() {
+                // It speaks in another name now, which nobody has elected.
+                return;
+            }
         }
         let me = cx.me();
         self.election.set_leader(cx, &self.tables, Some(me));
@@ -356,11 +376,13 @@ impl MemberCore {
         if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
+        let write = cx.disk.as_ref().map_or(0, Disk::accept_write);
         let pending = PendingProposal {
             predecessor,
             delta,
             recipients,
-            acks: BTreeMap::from([(me, stored)]),
+            acks: BTreeMap::new(),
+            own: Some((write, stored)),
             resend_at: cx.now,
             hold_until: cx.now + HOLD,
             hold,
@@ -420,12 +442,6 @@ impl MemberCore {
         } else if !follows && name.term == self.election.term && !self.pings.silent(cx, from) {
             self.election.set_leader(cx, &self.tables, Some(from));
         }
-        let Proposal {
-            commit,
-            voters,
-            payload,
-            ..
-        } = proposal;
         if self.tables.accepted.name == name {
             // The ack was lost. Its content may be wrong by now, so this ack has none.
             return cx.send(
@@ -442,8 +458,8 @@ impl MemberCore {
         if older || name.version <= self.tables.committed.version {
             return cx.ignore();
         }
-        let Some(table) = self.tables.unpack(&name, &payload) else {
-            if matches!(payload, Payload::Whole(_)) {
+        let Some(table) = self.tables.unpack(&name, &proposal.payload) else {
+            if matches!(proposal.payload, Payload::Whole(_)) {
                 return cx.ignore();
             }
             let term = self.election.term;
@@ -460,9 +476,21 @@ impl MemberCore {
         if !table.may_follow(&self.tables.committed) || !self.tables.may_take(cx.me(), &table) {
             return cx.ignore();
         }
+        let voters = &proposal.voters;
         if voters.is_empty() || voters.len() > VOTERS_MAX {
             return cx.ignore();
         }
+        let accepting = || Accepting {
+            table: table.clone(),
+            proposer: from,
+            committed_voters: voters.clone(),
+        };
+        match cx.promise_table(accepting) {
+            Promise::Kept => {}
+            Promise::Awaited => return cx.wait(from, Message::Propose(Box::new(proposal))),
+            Promise::Excluded => return cx.ignore(),
+        }
+        let Proposal { commit, voters, .. } = proposal;
         let stored = committed == self.tables.accepted.name
             || (committed.version == self.tables.accepted.version
                 && broken(&mutant::INSTALLS_BY_VERSION));
@@ -517,7 +545,10 @@ impl MemberCore {
     }
 
     fn try_commit(&mut self, cx: &mut Context) {
-        let leader = self.election.as_leader_mut();
+        let mut leader = self.election.as_leader_mut();
+        if let Some(leader) = &mut leader {
+            leader.settle_own(cx);
+        }
         let Some(pending) =
             leader.and_then(|leader| leader.take_stored(cx, &self.tables, &self.pings))
         else {
@@ -544,7 +575,7 @@ impl MemberCore {
         if commit.name.order() <= self.tables.committed.name.order() {
             return;
         }
-        if self.tables.accepted.name == commit.name && self.tables.proposer == Some(from) {
+        if self.tables.accepted.name == commit.name && self.tables.was_proposed_by(from) {
             let table = self.tables.accepted.clone();
             self.install(cx, table, Some(commit));
         } else {

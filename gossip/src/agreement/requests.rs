@@ -55,6 +55,8 @@ pub(super) struct Requests {
     /// The coordinator that was asked last, and its term.
     coordinator: Option<(Term, MemberId)>,
     pub(super) telling: Telling,
+    /// When an heir asks again to take the place of its predecessor.
+    inherits_at: Time,
 }
 
 #[derive(Debug)]
@@ -152,7 +154,7 @@ impl Requests {
     ) -> Vec<Message> {
         self.hear_of(election.leader.map(|leader| (election.term, leader)));
         let cluster = tables.cluster();
-        let (mut messages, member) = (Vec::new(), cx.me());
+        let (mut messages, member) = (Vec::new(), cx.process());
         if let Some(step) = self.leave_step(cx, tables, election, pings) {
             messages.push(Message::Leave {
                 cluster,
@@ -172,18 +174,37 @@ impl Requests {
         for (ticket, waiting) in &mut self.tickets {
             if waiting.deadline <= cx.now {
                 let why = cx.explain(&Problem::NotCoordinated);
-                cx.reply(cluster, member, *ticket, AdminReply::Refused(why));
+                cx.reply(cluster, cx.me(), *ticket, AdminReply::Refused(why));
             } else if waiting.again <= cx.now {
                 waiting.again = cx.now + ASK_AGAIN;
                 messages.push(Message::Admin {
                     cluster,
-                    origin: member,
+                    origin: cx.me(),
                     ticket: *ticket,
                     request: waiting.request.clone(),
                 });
             }
         }
         messages
+    }
+
+    /// An heir asks to take the place of its predecessor.
+    fn inherits(
+        &mut self,
+        cx: &Context,
+        tables: &Tables,
+        election: &CoordinatorElection,
+    ) -> Option<Message> {
+        let waits = cx.is_heir() && tables.accepted.member(cx.process()).is_none();
+        if !waits || election.leader.is_none() || self.inherits_at > cx.now {
+            return None;
+        }
+        self.inherits_at = cx.now + ASK_AGAIN;
+        Some(Message::Join {
+            cluster: tables.cluster(),
+            member: Box::new(cx.config.member()),
+            seen: tables.committed.version,
+        })
     }
 
     fn leave_step(
@@ -202,9 +223,10 @@ impl Requests {
         } else {
             &tables.committed
         };
-        let state = table.member(cx.me()).map(|m| m.state);
-        let free = stops
-            || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, cx.me()));
+        let me = cx.process();
+        let state = table.member(me).map(|m| m.state);
+        let free =
+            stops || (state == Some(MemberState::Leaving) && !planner::holds_anything(table, me));
         self.ask_at = None;
         let step = match self.leave {
             Leave::Asked(_) if free => {
@@ -356,6 +378,9 @@ impl MemberCore {
     /// Repeats every request that is not done.
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.requests.answer(cx);
+        if let Some(message) = self.requests.inherits(cx, &self.tables, &self.election) {
+            self.tell_coordinator(cx, message);
+        }
         let due = self
             .requests
             .due(cx, &self.tables, &self.tenures, &self.election, &self.pings);
@@ -372,7 +397,12 @@ impl MemberCore {
             && self.tables.committed.member(member.id).is_some()
         {
             // It has been admitted and does not know that, because its table was lost on the way.
-            return self.tables.on_pull(cx, member.id, None);
+            let to = if cx.heir_of(from) == Some(member.id) {
+                from
+            } else {
+                member.id
+            };
+            return self.tables.on_pull(cx, to, None);
         }
         if matches!(message, Message::Join { .. }) && self.halves.is_stopped() {
             // A process that joins shall find the half that serves.

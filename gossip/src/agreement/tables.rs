@@ -183,6 +183,7 @@ impl Tables {
     /// dead, all others are required: any one of the remaining voters may be the only one that
     /// knows what a lost majority committed.
     pub(super) fn quorum(&self, voters: &[MemberId], with: &impl Fn(MemberId) -> bool) -> bool {
+        let with = |v: MemberId| with(v) || self.twins(v).any(with);
         let dead = &self.recovery.dead;
         if dead.is_empty() {
             return majority(voters, with);
@@ -193,6 +194,18 @@ impl Tables {
             return majority(&living, with);
         }
         !living.is_empty() && living.into_iter().all(with)
+    }
+
+    /// The predecessor or the heir of this voter, in the table in force or in the accepted one: the
+    /// same process speaks for both, with one key.
+    pub(super) fn twins(&self, voter: MemberId) -> impl Iterator<Item = MemberId> {
+        // Tables with the same members have no heirs of each other.
+        let differ = self.accepted.name != self.committed.name;
+        let key = differ.then(|| self.vote_key(voter)).flatten();
+        let twin = move |m: &&Arc<Member>| m.id != voter && key.is_some() && m.vote_key == key;
+        let tables = [&self.accepted, &self.committed];
+        let tables = tables.into_iter().filter(move |_| differ);
+        tables.flat_map(move |table| table.members.iter().filter(twin).map(|m| m.id))
     }
 
     /// What a voter signs.
@@ -246,7 +259,14 @@ impl Tables {
         (table.name == *name).then_some(table)
     }
 
-    /// A table is committed. Returns `None` if this node knows it, or a later one.
+    /// Whether this member proposed the accepted table, or its heir says so.
+    pub(super) fn was_proposed_by(&self, member: MemberId) -> bool {
+        let of = |proposer| proposer == member || self.twins(proposer).any(|twin| twin == member);
+        self.proposer.is_some_and(of)
+    }
+
+    /// A table is committed. Returns `None` if this node knows it, or a later one. `me` is this
+    /// process in tables.
     pub(super) fn install(
         &mut self,
         me: MemberId,

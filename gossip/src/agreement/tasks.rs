@@ -32,7 +32,7 @@ use doyen_placement::planner::{
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    ClusterId, Epoch, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
+    ClusterId, Epoch, Member, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
 };
 use leavers::{Leavers, is_ending};
 use moves::MoveTask;
@@ -74,6 +74,8 @@ const ADMIN_MAX: usize = 256;
 #[derive(Debug)]
 pub(super) struct CoordinatorTasks {
     newcomers: Newcomers,
+    /// Processes that take the place of the member whose directory they have, by that member.
+    heirs: BTreeMap<MemberId, Member>,
     absent: AbsentMembers,
     leavers: Leavers,
     in_sync: Vec<InSyncRequest>,
@@ -138,6 +140,7 @@ impl CoordinatorTasks {
     pub(super) fn new(now: Time) -> Self {
         Self {
             newcomers: Newcomers::default(),
+            heirs: BTreeMap::new(),
             absent: AbsentMembers::default(),
             leavers: Leavers::default(),
             in_sync: Vec::new(),
@@ -396,6 +399,8 @@ impl CoordinatorTasks {
         } else {
             known.tables.accepted.clone()
         };
+        let before = base;
+        let base = self.inherit(&before);
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = TableDraft::default();
         self.draft_members(cx, known, &mut table);
@@ -436,7 +441,7 @@ impl CoordinatorTasks {
             table = Cow::Owned(noted);
         }
         draft_keys(cx, &mut table);
-        let changed = *table != *base.table;
+        let changed = *table != *before.table;
         let outdone = std::mem::take(&mut self.outdone);
         if !changed && base.name == known.tables.committed.name && !outdone {
             // There is nothing to commit. Requests that ask for the present state are answered.
@@ -494,7 +499,7 @@ impl CoordinatorTasks {
         }
         let absent = &mut self.absent;
         absent.keep_those_of(table);
-        for member in table.members.iter().filter(|m| m.id != me) {
+        for member in &table.members {
             let silent = known.pings.silent(cx, member.id);
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
             let answers = known
@@ -503,8 +508,13 @@ impl CoordinatorTasks {
                 .answered_at(member.id)
                 .is_some_and(recent);
             let proven = absent.is_proved_dead(member.id);
+            if member.id == me && !proven {
+                continue;
+            }
             if proven || known.tables.recovery.dead.contains(&member.id) {
                 gone.insert(member.id, Absence::Dead);
+            } else if cx.heir_of(member.id).is_some() {
+                // Its process is gone. What answers is its heir, which has none of its copies.
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);
             } else if member.state == MemberState::Silent {

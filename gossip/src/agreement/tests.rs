@@ -14,6 +14,7 @@ use doyen_placement::{
 use std::collections::BTreeMap;
 
 mod absence;
+mod durable;
 mod leaving;
 mod levels;
 mod splits;

@@ -346,7 +346,12 @@ impl ControlDriver {
                     }
                 }
             },
-            PeerEvent::Met { id, level, key } => self.handle(Input::Speaks { id, level, key }),
+            PeerEvent::Met { id, level, key } => self.handle(Input::Speaks {
+                id,
+                process: id,
+                level,
+                key,
+            }),
             PeerEvent::Identified { address, id } => {
                 self.refused_by.forget(address);
                 self.handle(Input::Identified { address, id });
@@ -671,6 +676,8 @@ impl ControlDriver {
                 }
                 Output::Event(event) => self.tell(event),
                 Output::UsedOk => self.tickets.is_used(),
+                // They come to processes with a directory alone (rule 14).
+                Output::Store(..) | Output::Renamed => {}
                 Output::HandedOver => self.leaving.handed_over(),
                 Output::Left => self.leave(),
                 Output::Expelled => self.start_anew(),

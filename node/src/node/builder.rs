@@ -657,6 +657,7 @@ fn agreement(
         level_max: config.level_max,
         signing_seed: SigningSeed::new(rand::random()),
         rng_seed: rand::random(),
+        directory: false,
     }
 }
 

@@ -327,6 +327,7 @@ impl Members {
                     to,
                     Input::Speaks {
                         id: id(from),
+                        process: id(from),
                         level: LEVELS.1,
                         key,
                     },
@@ -390,6 +391,8 @@ impl Members {
                 | Output::Event(_)
                 | Output::UsedOk
                 | Output::HandedOver
+                | Output::Store(..)
+                | Output::Renamed
                 | Output::Fatal(_) => {}
             }
         }

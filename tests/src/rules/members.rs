@@ -607,6 +607,7 @@ impl Members {
         let from = id(from);
         let hello = Input::Speaks {
             id: from,
+            process: from,
             level,
             key,
         };
@@ -681,6 +682,8 @@ impl Members {
             // The process ends, and its streams with all they held.
             Output::Left => self.kill(place),
             Output::Expelled => self.kill(place),
+            // They come to processes with a directory alone (`durable`).
+            Output::Store(..) | Output::Renamed => {}
             Output::Fatal(why) => self.breaks(format!("n{place} gave up: {why}")),
         }
     }

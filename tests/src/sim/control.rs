@@ -28,7 +28,12 @@ impl World {
                 {
                     let id = *from;
                     let key = Some(SigningSeed::of_test(id.0).vote_key());
-                    let speaks = Input::Speaks { id, level, key };
+                    let speaks = Input::Speaks {
+                        id,
+                        process: id,
+                        level,
+                        key,
+                    };
                     self.processes[p].agreement.handle(now, speaks);
                 }
                 self.processes[p].agreement.handle(now, input)
@@ -137,6 +142,8 @@ impl World {
                     let again = self.rng.random_range(50 * MS..4 * SECOND);
                     return self.schedule.after(again, Event::Start(slot));
                 }
+                // They come to processes with a directory alone.
+                Output::Store(..) | Output::Renamed => {}
                 Output::Fatal(why) => {
                     // Here no two nodes have one name, and all get the same settings. So a machine
                     // has no reason to stop.

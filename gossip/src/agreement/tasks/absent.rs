@@ -126,7 +126,7 @@ fn is_silent(table: &Table, member: MemberId) -> bool {
 
 /// Whether this coordinator won with a table of a coordinator that had not heard it.
 pub(super) fn calls_me_silent(cx: &Context, table: &Table) -> bool {
-    is_silent(table, cx.me()) && !broken(&mutant::STAYS_SILENT)
+    is_silent(table, cx.process()) && !broken(&mutant::STAYS_SILENT)
 }
 
 #[cfg(test)]

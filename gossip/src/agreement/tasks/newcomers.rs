@@ -14,7 +14,7 @@
 //! A newcomer whose weight is far above the others' waits until an operator allows its weight: a
 //! member that lies about it would draw nearly all data to itself.
 
-use super::super::context::Context;
+use super::super::context::{Context, NamedTable};
 use super::super::event::Event;
 use super::super::pings::Pings;
 use super::super::problem::Problem;
@@ -25,7 +25,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState};
 use doyen_placement::hash::Digest;
-use doyen_placement::planner::{TooHeavy, too_heavy};
+use doyen_placement::planner::{self, TooHeavy, too_heavy};
 use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, Version};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,6 +99,10 @@ impl CoordinatorTasks {
     ) -> Option<MemberId> {
         if member.state != MemberState::Draining {
             member.state = MemberState::Live;
+        }
+        if cx.heir_of(from) == Some(member.id) || (from == cx.me() && cx.is_heir()) {
+            self.on_heir(cx, tables, from, member);
+            return None;
         }
         if seen < tables.removed_at && !broken(&mutant::ADMITS_LATE) {
             // It may have been admitted since, and removed again. Then it has acted, and other
@@ -192,6 +196,60 @@ impl CoordinatorTasks {
         }
         self.newcomers.join(member);
         None
+    }
+}
+
+impl CoordinatorTasks {
+    /// A process that speaks for a member, because it has its directory, asks to take its place.
+    fn on_heir(&mut self, cx: &mut Context, tables: &Tables, from: MemberId, heir: Member) {
+        let (cluster, id) = (tables.cluster(), heir.id);
+        let Some(before) = tables.accepted.member(from) else {
+            return;
+        };
+        // Others tell a process and its heir apart by ids, and know them by one key.
+        if before.vote_key.is_none() || tables.accepted.member(id).is_some() {
+            return;
+        }
+        let mut others = tables.accepted.members.iter().filter(|m| m.id != from);
+        let problem = if let Err(why) = heir.validate() {
+            Some(why.into())
+        } else if let Some(other) = others.find(|m| m.name == heir.name) {
+            Some(Problem::NameTaken {
+                name: heir.name.clone(),
+                at: other.addresses.control,
+            })
+        } else {
+            None
+        };
+        if let Some(problem) = problem {
+            let why = cx.explain(&problem);
+            return refuse(cx, from, cluster, id, why, false);
+        }
+        if may_join(cx, tables.accepted.level, from) {
+            self.heirs.insert(from, heir);
+        }
+    }
+
+    /// The table in which heirs have taken the places of their predecessors, which are dead.
+    pub(super) fn inherit(&mut self, base: &NamedTable) -> NamedTable {
+        let heirs = &mut self.heirs;
+        heirs.retain(|before, heir| {
+            base.member(*before).is_some() && base.member(heir.id).is_none()
+        });
+        if heirs.is_empty() {
+            return base.clone();
+        }
+        let mut table = Table::clone(&base.table);
+        for (before, heir) in heirs {
+            if let Some(next) = planner::take_over(&table, *before, heir, former_name) {
+                table = next;
+                self.absent.prove_dead(*before);
+            }
+        }
+        NamedTable {
+            name: base.name,
+            table: Arc::new(table),
+        }
     }
 }
 
