@@ -280,7 +280,7 @@ impl<'a> CollectionView<'a> {
     ) -> (usize, KeyChange) {
         let (kind, packing, packed) = (self.kind, self.packing, bytes_of(entry));
         let adds = matches!(edit, Edit::Add(_));
-        let edit = edit.as_set();
+        let edit = edit.put_always();
         if let Edit::Set(given, timing) = edit
             && let Some(grown) = self.grown(entry, (given, timing), cx)
         {
@@ -414,7 +414,7 @@ impl<'a> CollectionView<'a> {
         let held = |field: &[u8]| table.row(field).filter(|row| !row.overdue(clock));
         let adds = matches!(edit, Edit::Add(_));
         let (mut changed, mut rows) = (0, Vec::new());
-        match edit.as_set() {
+        match edit.put_always() {
             Edit::None | Edit::Add(_) | Edit::DeleteRanks(_) => {}
             Edit::Set(given, timing) => {
                 let mut set = |(field, value): (&[u8], &[u8])| {
@@ -678,7 +678,7 @@ pub(crate) enum Edit<'a> {
 
 impl Edit<'_> {
     /// The same, without looking whether it changes anything.
-    fn as_set(self) -> Self {
+    fn put_always(self) -> Self {
         match self {
             Self::Add(given) => Self::Set(given, FieldDeadline::Never),
             other => other,
