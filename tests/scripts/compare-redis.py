@@ -495,6 +495,11 @@ TRANSACTIONS = 1000
 SEQUENCES = 100_000
 # Keys of one slot.
 KEYS = ["{t}a", "{t}b", "{t}c", "{t}d"]
+# Counts of distinct elements, which no other command may damage: a damaged one is an error sooner
+# in Doyen. Redis stores the count of one key in it, so none is asked for alone.
+COUNTS = ["{t}count1", "{t}count2", "{t}count3"]
+# What has a weight when it is sorted.
+WEIGHED = ["1", "-7", "70000", "5000000000"]
 
 # Random commands by kind of value, on one or more of KEYS. No reply depends on the moment.
 # A number in front says how many of them there are. What is in braces is drawn by Draw, with the
@@ -513,18 +518,18 @@ COMMANDS = {
         LCS {k} {k} IDX MINMATCHLEN {n} WITHMATCHLEN
     """,
     "count": """
-        5 PFADD {k} {m:30}| 2 PFADD {k} {number:30}| PFADD {k}| 2 PFCOUNT {k} {k:2}
-        2 PFMERGE {k} {k:2}
+        5 PFADD {count} {m:30}| 2 PFADD {count} {number:30}| PFADD {count}| DEL {count}
+        3 PFCOUNT {count} {count:2} {t}none| 3 PFMERGE {count} {count:2}
+        EXPIREAT {count} 33000000000
     """,
     "place": """
         8 GEOADD {k} {place:20}| GEOADD {k} {geoadd} {place:3}| GEOPOS {k} {m:4}| GEODIST {k} {m} {m}
         GEODIST {k} {m} {m} {unit}| GEOHASH {k} {m:4}| ZREM {k} {m:3}
         4 GEOSEARCH {k} {around} {shape} {order} WITHDIST WITHHASH WITHCOORD
         2 GEOSEARCH {k} {around} {shape} {order} COUNT 100
-        GEOSEARCHSTORE {k} {k} {around} {shape}| GEOSEARCHSTORE {k} {k} {around} {shape} STOREDIST
+        2 GEOSEARCHSTORE {k} {k} {around} {shape}
         GEORADIUS {k} {point} {radius} {order} WITHDIST| GEORADIUS {k} {point} {radius} STORE {k}
         GEORADIUS_RO {k} {point} {radius} {order}| GEORADIUSBYMEMBER {k} {m} {radius} WITHCOORD
-        GEORADIUSBYMEMBER {k} {m} {radius} STOREDIST {k}
     """,
     "sort": """
         3 RPUSH {k} {number:30}| 2 SADD {k} {number:30}| 2 ZADD {k} {scored:30}| RPUSH {k} {m:30}
@@ -532,7 +537,7 @@ COMMANDS = {
         SORT_RO {k} ALPHA LIMIT {n} {n}| SORT {k} STORE {k}| SORT {k} ALPHA LIMIT {n} {n} STORE {k}
         SORT {k} BY nosort STORE {k}| SORT {k} BY nosort DESC LIMIT {n} {n} STORE {k}
         SORT {k} BY {t}w* GET # GET {t}w*| SORT {k} BY {t}h*->f DESC GET {t}w* GET {t}h*->g STORE {k}
-        2 SET {t}w{number} {value}| 2 HSET {t}h{number} f {score} g {value}
+        2 SET {t}w{weighed} {value}| 2 HSET {t}h{weighed} f {score} g {value}
     """,
     "keys": """
         EXISTS {k:3}| TYPE {k}| EXPIRETIME {k}| TOUCH {k:2}| DEL {k}| UNLINK {k:2}| PERSIST {k}
@@ -625,7 +630,7 @@ COMMANDS = table(COMMANDS)
 FILLER = {
     "string": ["SET {t}a " + "x" * 40_000],
     "keys": ["SET {t}a " + "x" * 40_000],
-    "count": ["PFADD {t}a " + " ".join(f"n{n}" for n in range(4000))],
+    "count": ["PFADD {t}count1 " + " ".join(f"n{n}" for n in range(4000))],
     "place": ["GEOADD {t}a " + " ".join(f"{n % 360 - 180} {n % 170 - 85} m{n}{'x' * 30}"
         for n in range(90))],
     "sort": ["RPUSH {t}a " + " ".join(str(n * 7919 % 2000) for n in range(700)), "SADD {t}b "
@@ -781,10 +786,12 @@ class Draw:
         return {
             "t": lambda: "{t}",
             "k": lambda: choice(KEYS),
+            "count": lambda: choice(COUNTS),
             "m": lambda: f"m{some(70 if self.large else 12)}{'x' * choice(longest)}",
             "pair": lambda: f"m{some(70 if self.large else 12)} {self.word('value')}",
             "value": lambda: choice(["1", "-7", "word", "''", "1.5", "9223372036854775807",
                 "v" * choice(longest)]),
+            "weighed": lambda: choice(WEIGHED),
             "bits": lambda: choice(["AND", "OR", "XOR"]),
             "place": lambda: f"{self.word('point')} {self.word('m')}",
             "point": lambda: f"{some(-1800, 1800) / 10} {some(-850, 850) / 10}",
@@ -1046,7 +1053,7 @@ def compare_sequences(redis, doyen, count, seed, old):
     """Compares the replies of random sequences, and then what all keys hold. Each begins without
     keys, so that any can be repeated alone. Also brings values from one to the other with DUMP."""
     pairs = [(Client(redis, protocol), Client(doyen, protocol)) for protocol in (2, 3)]
-    keys = [*KEYS, "{t}lex"]
+    keys = [*KEYS, "{t}lex", *COUNTS, *[f"{{t}}{kind}{n}" for kind in "wh" for n in WEIGHED]]
     differs, asked = collections.Counter(), 0
     for number in range(count):
         rng, (a, b) = random.Random(f"{seed}/{number}"), pairs[number % 2]

@@ -45,8 +45,14 @@ impl GeoPoint {
 
     /// The middle of the cell of a score.
     pub(super) fn of_score(score: f64) -> Self {
+        // A score below 0 is no cell. Redis makes the last one of it.
+        let bits = if score < 0.0 {
+            (score as i64).cast_unsigned()
+        } else {
+            score as u64
+        };
         let cell = GeoCell {
-            bits: score as u64,
+            bits,
             steps: STEPS_MAX,
         };
         let area = cell.area();
