@@ -81,6 +81,7 @@ targets! {
     any_bytes_are_tokens_or_an_error: "tokens",
     any_bytes_are_an_answer_of_http_or_an_error: "answers",
     any_bytes_are_a_file_of_redis_or_an_error: "rdb",
+    any_bytes_are_lines_of_keys_or_an_error: "ndjson",
 }
 
 /// Sends the first packets of connections, and never goes on with them.

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The replies to commands, each of which is text with blanks between its words.
+/// The replies to commands. Each is text with blanks between its words.
 fn ask(node: &Node, commands: &[&str]) -> Vec<Reply> {
     let commands = commands.iter().map(|command| {
         let words = command.split(' ').map(|word| word.as_bytes().to_vec());

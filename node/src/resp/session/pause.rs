@@ -92,7 +92,7 @@ impl Session {
         context: &mut RespContext,
         args: Args<'_>,
     ) -> bool {
-        self.paused = self.is_paused_by(context, args);
+        self.paused = context.pauses(args, self.queue());
         if self.paused {
             let waiting = &mut context.front.paused.waiting;
             if waiting.len() > 2 * context.front.connections.len() {
@@ -102,17 +102,6 @@ impl Session {
             waiting.push(connection.clone());
         }
         self.paused
-    }
-
-    /// Whether the pause is about this command. A mistake is answered at once, as in Redis.
-    fn is_paused_by(&self, context: &mut RespContext, args: Args<'_>) -> bool {
-        match (context.front.paused.now, command::find(args)) {
-            (Some((until, false)), Ok(_)) => context.now() < until,
-            (Some((until, true)), Ok(spec)) => {
-                context.now() < until && may_write(context, spec, args, self.queue())
-            }
-            _ => false,
-        }
     }
 }
 
@@ -143,6 +132,18 @@ pub(super) fn only_reads(text: Bytes) -> bool {
 }
 
 impl RespContext {
+    /// Whether the pause is about this command of a client with this queue. A mistake is answered at
+    /// once, as in Redis.
+    fn pauses(&mut self, args: Args<'_>, queue: Option<&CommandQueue>) -> bool {
+        match (self.front.paused.now, command::find(args)) {
+            (Some((until, false)), Ok(_)) => self.now() < until,
+            (Some((until, true)), Ok(spec)) => {
+                self.now() < until && may_write(self, spec, args, queue)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether commands have to be looked at before they run.
     #[inline]
     pub(super) fn is_paused(&self) -> bool {
