@@ -237,7 +237,7 @@ impl GeoQuery {
                 return Err(SYNTAX.into());
             }
             self.to = Some(at + 1);
-            self.flags = self.flags & !STORE_DISTANCE | i64::from(by_distance) * STORE_DISTANCE;
+            self.flags = (self.flags & !STORE_DISTANCE) | (i64::from(by_distance) * STORE_DISTANCE);
             at += 2;
         }
         self.request(c, 1, (&STORE_RADIUS, "STORE option in GEORADIUS"))
