@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   file (KeyReader) ───────┐
+//!   append-only files ──────┤
 //!   replica: PSYNC, a file ─┼─> each key as commands (restoring) ─> writers ─> nodes, by RESP
 //!     and then commands ────│──────────────────────────────────────────────> one connection
 //!   scan: SCAN and DUMP ────┘
 //! ```
 //! To write a key again does no harm, so what may not have happened is done again.
 
+mod append_only;
 mod export;
 mod formats;
 mod link;
@@ -39,15 +41,15 @@ use writers::{MigrationTally, Writers};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys that exist are replaced; all others stay. What has expired is left out, and deadlines are kept.
-A source is an RDB file, a file with a line of JSON for each key (NDJSON), or \
-redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is read as by a replica (PSYNC): \
+A source is an RDB file, an append-only file or the directory of such files, a file with a line of \
+JSON for each key (NDJSON), or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is read as by a replica (PSYNC): \
 first all keys, then each write until Ctrl-C, or until --until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
 Values of types that are not here are left out and counted.
 
 Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is \
 wrong.")]
 pub(super) struct Import {
-    /// An RDB or NDJSON file, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
+    /// An RDB, AOF or NDJSON file, appendonlydir, or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]
     #[arg(value_name = "FILE|URL")]
     source: String,
     /// Format of the file; without it, ndjson if its name ends in .ndjson or .jsonl, else rdb
@@ -103,8 +105,26 @@ impl Import {
                  stunnel",
                 self.source
             ))),
+            None if self.format.is_none() && append_only::is_append_only(self.source.as_ref()) => {
+                self.read_append_only(&targets)
+            }
             None => self.read_file(&targets),
         }
+    }
+
+    fn read_append_only(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {
+        for (is_given, flag) in [(self.from_key > 0, "--from-key"), (self.verify, "--verify")] {
+            if is_given {
+                return Err(CommandFailed::usage(format!(
+                    "{flag} is not for append-only files, whose keys are known at their end alone"
+                )));
+            }
+        }
+        let path = Path::new(&self.source);
+        let (tally, read) = append_only::read(path, targets, self.connections)?;
+        tally.print();
+        read?;
+        Ok(status(tally.is_whole()))
     }
 
     fn read_file(&self, targets: &[Server]) -> Result<ExitCode, CommandFailed> {

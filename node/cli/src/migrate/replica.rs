@@ -273,7 +273,7 @@ fn offset_of(source: &Server) -> Result<u64, CommandFailed> {
 }
 
 /// The writes of a source.
-struct CommandStream<R> {
+pub(super) struct CommandStream<R> {
     reader: R,
     /// How many bytes were read, counted as the source does.
     read: u64,
@@ -281,33 +281,58 @@ struct CommandStream<R> {
     offset: u64,
     /// A command that was read and belongs to the next batch.
     held: Option<Words>,
+    /// Why there is no command behind the last batch.
+    failed: Option<std::io::Error>,
     database: u64,
 }
 
 impl<R> CommandStream<R> {
     /// The writes behind this place.
-    const fn new(reader: R, offset: u64) -> Self {
+    pub(super) const fn new(reader: R, offset: u64) -> Self {
         Self {
             reader,
             read: offset,
             offset,
             held: None,
+            failed: None,
             database: 0,
         }
+    }
+
+    /// How many bytes the batches so far had, and all before.
+    pub(super) const fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
 impl<R: Read> CommandStream<BufReader<R>> {
+    /// Whether nothing follows.
+    pub(super) fn has_ended(&mut self) -> std::io::Result<bool> {
+        let waits = self.held.is_some() || self.failed.is_some();
+        Ok(!waits && self.reader.fill_buf()?.is_empty())
+    }
+
     /// The next commands, all of them on one database, and the database. They have no word in
     /// common but their names.
-    fn batch(&mut self) -> std::io::Result<(u64, Vec<Words>)> {
+    pub(super) fn batch(&mut self) -> std::io::Result<(u64, Vec<Words>)> {
+        if let Some(failed) = self.failed.take() {
+            return Err(failed);
+        }
         let (mut batch, mut seen) = (Vec::new(), HashSet::<Vec<u8>>::new());
         let database = self.database;
         loop {
             let before = self.read;
             let command = match self.held.take() {
                 Some(held) => held,
-                None => self.command()?,
+                None => match self.command() {
+                    Ok(command) => command,
+                    // What came whole is executed.
+                    Err(e) => {
+                        self.offset = before;
+                        self.failed = Some(e);
+                        return Ok((database, batch));
+                    }
+                },
             };
             let name = command[0].to_ascii_uppercase();
             match &name[..] {
@@ -346,8 +371,8 @@ impl<R: BufRead> CommandStream<R> {
     fn command(&mut self) -> std::io::Result<Words> {
         let count = loop {
             let head = self.line()?;
-            // A line without words keeps the connection alive.
-            if !head.is_empty() {
+            // A line without words keeps the connection alive. In files, there are times.
+            if !head.is_empty() && head[0] != b'#' {
                 break number(&head, b'*', WORDS_MAX)?;
             }
         };
@@ -397,7 +422,7 @@ fn number(line: &[u8], mark: u8, most: u64) -> std::io::Result<u64> {
 }
 
 /// Executes commands in their order. What nodes do not take at the moment is tried again.
-fn execute(
+pub(super) fn execute(
     link: &mut SourceLink,
     database: u64,
     batch: Vec<Words>,

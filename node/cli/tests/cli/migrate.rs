@@ -186,6 +186,84 @@ fn an_import_ends_at_a_damaged_line_and_goes_on_there() {
     assert_eq!(there("c d"), [Reply::Int(2)]);
 }
 
+/// The commands of a server, as its append-only file has them.
+fn appended(commands: &[&str]) -> String {
+    let word = |word: &str| format!("${}\r\n{word}\r\n", word.len());
+    let command = |command: &&str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        let count = format!("*{}\r\n", words.len());
+        count + &words.into_iter().map(word).collect::<String>()
+    };
+    commands.iter().map(command).collect()
+}
+
+#[test]
+fn append_only_files_are_read_in_their_order_up_to_a_command_that_is_cut() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let write = |name: &str, text: &str| std::fs::write(path(name), text).expect("it is written");
+    let source = serving(&[]);
+    ask(&source, &["SET a 1", "RPUSH l x", "SELECT 3", "SET c 1"]);
+    let base = path("a.aof.1.base.rdb");
+    let base = base.to_str().expect("UTF-8");
+    done(
+        &["export", base, "--from", source.address("resp")],
+        "3 keys",
+    );
+    write(
+        "a.aof.1.incr.aof",
+        &appended(&["SELECT 0", "INCR a", "MULTI", "RPUSH l y", "EXEC"]),
+    );
+    let last = "#TS:1700000000\r\n".to_owned() + &appended(&["SELECT 3", "INCR c", "SET d 1"]);
+    write("a.aof.2.incr.aof", &(last.clone() + "*2\r\n$3\r\nDEL"));
+    write("a.aof.0.incr.aof", &appended(&["SET gone 1"]));
+    write(
+        "a.aof.manifest",
+        "file a.aof.0.incr.aof seq 0 type h\nfile a.aof.1.base.rdb seq 1 type b\n\
+         file a.aof.2.incr.aof seq 2 type i\nfile a.aof.1.incr.aof seq 1 type i\n",
+    );
+    let node = serving(&[]);
+    let (from, to) = (
+        directory.path().to_str().expect("UTF-8"),
+        node.address("resp"),
+    );
+    let (status, said) = ended(&["import", from, "--to", to]);
+    assert_eq!(status, 1, "{said}");
+    let cut = format!("a.aof.2.incr.aof: at its byte {}: ", last.len());
+    for words in ["3 keys were written", "4 commands of the source", &cut] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let replies = ask(
+        &node,
+        &[
+            "GET a",
+            "LLEN l",
+            "EXISTS gone",
+            "SELECT 3",
+            "GET c",
+            "GET d",
+        ],
+    );
+    let two = || Reply::Bulk("2".into());
+    let ok = Reply::Simple("OK".into());
+    let (int, one) = (Reply::Int, Reply::Bulk("1".into()));
+    assert_eq!(replies, [two(), int(2), int(0), ok, two(), one]);
+
+    // One file, and what is not for it.
+    let empty = serving(&[]);
+    let (one, to) = (path("a.aof.1.incr.aof"), empty.address("resp"));
+    let import = ["import", one.to_str().expect("UTF-8"), "--to", to];
+    done(&import, "2 commands of the source");
+    let (status, said) = ended(&[&import[..], &["--verify"]].concat());
+    assert!(
+        status == 2 && said.contains("--verify is not for"),
+        "{said}"
+    );
+    std::fs::remove_file(path("a.aof.manifest")).expect("it was there");
+    let (status, said) = ended(&["import", from, "--to", to]);
+    assert!(status == 2 && said.contains("one manifest"), "{said}");
+}
+
 #[test]
 fn options_of_one_format_are_refused_for_the_other() {
     let exported = ["export", "new.ndjson", "--from", "127.0.0.1:1"];
