@@ -20,6 +20,8 @@ const EARTH_RADIUS: f64 = 6_372_797.560_856;
 const MERCATOR_MAX: f64 = 20_037_726.37;
 /// The digits of a place in each direction.
 const STEPS_MAX: u32 = 26;
+/// Scores are below this, if 64 bits hold them: 2^64.
+const SCORES: f64 = 18_446_744_073_709_551_616.0;
 const LONGITUDE_BITS: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 const LATITUDE_BITS: u64 = !LONGITUDE_BITS;
 const ALPHABET: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
@@ -45,11 +47,14 @@ impl GeoPoint {
 
     /// The middle of the cell of a score.
     pub(super) fn of_score(score: f64) -> Self {
-        // A score below 0 is no cell. Redis makes the last one of it.
+        // A score below 0 is no cell. Redis makes the last one of it, and the first one of a score
+        // that no 64 bits hold.
         let bits = if score < 0.0 {
             (score as i64).cast_unsigned()
-        } else {
+        } else if score < SCORES {
             score as u64
+        } else {
+            0
         };
         let cell = GeoCell {
             bits,
@@ -382,6 +387,7 @@ mod tests {
         for score in [-1.0, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             assert!(GeoPoint::of_score(score).is_valid());
         }
+        assert_eq!(GeoPoint::of_score(f64::INFINITY), GeoPoint::of_score(0.0));
         assert_eq!(distance_text(-0.01), "-0.0100");
         assert_eq!(distance_text(f64::INFINITY), "922337203685477.5807");
     }
