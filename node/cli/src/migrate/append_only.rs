@@ -82,7 +82,7 @@ fn open(path: &Path) -> Result<BufReader<File>, CommandFailed> {
 fn keys(path: &Path, file: &mut BufReader<File>, writers: &Writers) -> Result<u64, CommandFailed> {
     let mut keys = RdbReader::new(file).map_err(|e| damaged(path, &e))?;
     let (mut progress, mut number) = (MigrationProgress::new("keys were read", None), 0);
-    while let Some(found) = keys.next() {
+    for found in keys.by_ref() {
         let found = found.map_err(|e| damaged(path, &e))?;
         number += 1;
         progress.show(number, 0);
