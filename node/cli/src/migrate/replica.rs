@@ -326,6 +326,7 @@ impl<R: Read> CommandStream<BufReader<R>> {
                 Some(held) => held,
                 None => match self.command() {
                     Ok(command) => command,
+                    Err(e) if batch.is_empty() => return Err(e),
                     // What came whole is executed.
                     Err(e) => {
                         self.offset = before;
