@@ -89,8 +89,12 @@ impl World {
                         )
                     });
                     self.trace.number(view.accepted.name().hash);
+                    let was_apart = self.oracle.is_apart(me);
                     if let Err(what) = self.oracle.view(me, &view) {
                         self.broken(format!("{what} (at p{p})"));
+                    }
+                    if was_apart && !self.oracle.is_apart(me) {
+                        self.calls_cross_over(p);
                     }
                     self.tell_commits(p);
                     self.note_losses();
