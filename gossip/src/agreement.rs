@@ -662,7 +662,7 @@ impl Agreement {
                 self.enter(core);
             }
             Some(Formed::Found(cluster, contact, seen)) => {
-                cx.speak_for_itself();
+                cx.rename(cx.process());
                 self.phase = Phase::Joining(Box::new(Joining::new(cx, cluster, contact, seen)));
             }
         }

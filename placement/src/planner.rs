@@ -3,7 +3,7 @@
 //! ```text
 //!  beginning   first ── assign
 //!  keyspaces   create_keyspace   alter_keyspace   drop_keyspace   want_map
-//!  members     admit   take_over (heirs)   elders   remove (failover)   revive   hand_over (leaving)   stop
+//!  members     admit   elders   remove (failover)   revive   hand_over (leaving)   stop   take_over
 //!              drain ── fill   reset, begin_anew (giving up)
 //!  partitions  change_in_sync (requests of primaries)
 //!  shape       reshape::{begin ── finish or cancel} (splits and merges)   lasting (which)

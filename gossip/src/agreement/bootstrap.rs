@@ -771,7 +771,7 @@ impl Forming {
         };
         if drop {
             (self.promise, self.founding) = (None, None);
-            cx.speak_for_itself();
+            cx.rename(cx.process());
         }
     }
 

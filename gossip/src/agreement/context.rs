@@ -88,15 +88,15 @@ impl Context {
         self.voice != self.config.id
     }
 
-    /// From now on, this process speaks for this member.
+    /// This process begins as the one that speaks for this member.
     pub(super) fn speak_for(&mut self, member: MemberId) {
         self.voice = member;
     }
 
-    /// From now on, this process speaks in its own name.
-    pub(super) fn speak_for_itself(&mut self) {
-        if self.is_heir() {
-            self.voice = self.config.id;
+    /// From now on, this process speaks in this name, and the shell says so in hellos.
+    pub(super) fn rename(&mut self, voice: MemberId) {
+        if voice != self.voice {
+            self.voice = voice;
             self.outputs.push_back(Output::Renamed);
         }
     }

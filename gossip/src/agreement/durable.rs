@@ -142,10 +142,6 @@ impl Disk {
         })
     }
 
-    const fn is_synced(&self, write: u64) -> bool {
-        write <= self.synced
-    }
-
     /// A vote for this candidate is promised once it is synced.
     pub(super) fn promise_vote(&mut self, term: Term, candidate: MemberId) -> Promise {
         if self.vote == (term, Some(candidate)) {
@@ -175,8 +171,12 @@ impl Disk {
         self.promised(self.accept_at, &mutant::ACCEPTS_UNSYNCED)
     }
 
+    fn is_synced(&self, write: u64, mutant: &'static mutant::Mutant) -> bool {
+        write <= self.synced || broken(mutant)
+    }
+
     fn promised(&self, write: u64, mutant: &'static mutant::Mutant) -> Promise {
-        if self.is_synced(write) || broken(mutant) {
+        if self.is_synced(write, mutant) {
             Promise::Kept
         } else {
             Promise::Awaited
@@ -192,14 +192,9 @@ impl Disk {
         }
     }
 
-    /// The number of the write that has the table accepted last.
-    pub(super) const fn accept_write(&self) -> u64 {
-        self.accept_at
-    }
-
-    /// Whether this write is synced.
-    pub(super) fn has(&self, write: u64) -> bool {
-        self.is_synced(write) || broken(&mutant::ACCEPTS_UNSYNCED)
+    /// Whether the table accepted last is synced.
+    pub(super) fn has_accepted(&self) -> bool {
+        self.is_synced(self.accept_at, &mutant::ACCEPTS_UNSYNCED)
     }
 
     /// This message is handled again once all that was asked for is synced.

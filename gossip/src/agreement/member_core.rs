@@ -310,8 +310,7 @@ impl MemberCore {
             return false;
         };
         self.election.follow(cx, &self.tables);
-        cx.speak_for(voice);
-        cx.outputs.push_back(Output::Renamed);
+        cx.rename(voice);
         self.election.leader = None;
         self.pings = Pings::new(cx.now);
         true

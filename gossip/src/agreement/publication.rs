@@ -44,15 +44,15 @@ struct PendingProposal {
     delta: TableDelta,
     recipients: BTreeSet<MemberId>,
     acks: BTreeMap<MemberId, StoredTable>,
-    /// The ack of this node itself, until its own write of this number is synced.
-    own: Option<(u64, StoredTable)>,
+    /// The ack of this node itself, until its own write is synced.
+    own: Option<StoredTable>,
     resend_at: Time,
     hold: BTreeSet<MemberId>,
     hold_until: Time,
     draft: TableDraft,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct StoredTable {
     ages: Option<BTreeMap<MemberId, u64>>,
     seal: Option<Vec<PartitionRef>>,
@@ -119,8 +119,9 @@ impl Leader {
         let Some(pending) = &mut self.pending else {
             return;
         };
-        let synced = |write| cx.disk.as_ref().is_none_or(|disk| disk.has(write));
-        if let Some((_, stored)) = pending.own.take_if(|(write, _)| synced(*write)) {
+        // A coordinator accepts its own proposals alone.
+        let is_synced = cx.disk.as_ref().is_none_or(Disk::has_accepted);
+        if let Some(stored) = pending.own.take_if(|_| is_synced) {
             pending.acks.insert(cx.me(), stored);
         }
     }
@@ -300,7 +301,7 @@ impl MemberCore {
             self.tables.committed_voters = table.voters.clone();
             self.install(cx, table, None);
             if !self.election.leads() {
-                // It speaks in another name now, which nobody has elected.
+                // It speaks in another name now, for which no voter has voted.
                 return;
             }
         }
@@ -376,13 +377,12 @@ impl MemberCore {
         if !broken(&mutant::PROPOSES_UNSTORED) {
             self.accept(cx, table.clone());
         }
-        let write = cx.disk.as_ref().map_or(0, Disk::accept_write);
         let pending = PendingProposal {
             predecessor,
             delta,
             recipients,
             acks: BTreeMap::new(),
-            own: Some((write, stored)),
+            own: Some(stored),
             resend_at: cx.now,
             hold_until: cx.now + HOLD,
             hold,

@@ -199,13 +199,14 @@ impl Tables {
     /// The predecessor or the heir of this voter, in the table in force or in the accepted one: the
     /// same process speaks for both, with one key.
     pub(super) fn twins(&self, voter: MemberId) -> impl Iterator<Item = MemberId> {
-        // Tables with the same members have no heirs of each other.
-        let differ = self.accepted.name != self.committed.name;
+        let (accepted, committed) = (&self.accepted.voters, &self.committed.voters);
+        // Tables with the same voters have no heirs of each other. Most have, so nothing is looked
+        // up then.
+        let differ = accepted != committed;
         let key = differ.then(|| self.vote_key(voter)).flatten();
-        let twin = move |m: &&Arc<Member>| m.id != voter && key.is_some() && m.vote_key == key;
-        let tables = [&self.accepted, &self.committed];
-        let tables = tables.into_iter().filter(move |_| differ);
-        tables.flat_map(move |table| table.members.iter().filter(twin).map(|m| m.id))
+        let twin = move |v: &MemberId| *v != voter && self.vote_key(*v) == key;
+        let voters = accepted.iter().chain(committed).copied();
+        voters.filter(move |v| key.is_some() && twin(v))
     }
 
     /// What a voter signs.
