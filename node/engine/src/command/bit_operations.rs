@@ -2,10 +2,10 @@
 
 use super::call::CommandCall;
 use super::several::check_count;
-use super::together::{Strings, StringsTogether, stores_result};
+use super::together::{Strings, StringsTogether, stores_gathered, stores_result};
 use super::{Access, Description, ParseFn, Parsed, Rights, SYNTAX, Shape, command, is};
-use crate::command::operation::{Action, Condition, Expiry, Footprint, ValueSizes, stores};
-use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, count};
+use crate::command::operation::Action;
+use crate::command::procedure::{Inputs, JOINT, Joint, count};
 use crate::store::run_context::RunContext;
 use crate::value::outcome::{Failure, Outcome, Value};
 use bytes::Bytes;
@@ -47,14 +47,7 @@ static STORE: Joint = Joint {
     event: "set",
     level: STRINGS_TOGETHER,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    footprint: |inputs| match inputs.bytes[0].len() {
-        // The key is deleted.
-        0 => Footprint {
-            given: ValueSizes::NOTHING,
-            ..WRITES
-        },
-        _ => stores(&inputs.bytes[0]),
-    },
+    footprint: stores_gathered,
     run: |inputs, (map, key), rows| {
         let value = inputs.bytes[0].clone();
         if value.is_empty() {
@@ -62,13 +55,7 @@ static STORE: Joint = Joint {
             return Outcome::Int(0);
         }
         let length = count(value.len());
-        let set = Action::Set {
-            value,
-            condition: Condition::Always,
-            expiry: Expiry::None,
-            get: false,
-        };
-        match rows.step(map, key, &set) {
+        match rows.step(map, key, &Action::set(value)) {
             Outcome::Failed(failure) => Outcome::Failed(failure),
             _ => length,
         }

@@ -12,11 +12,11 @@
 
 use super::collections::store_fields;
 use super::combine::{Combination, CombineInput, ScoreCombiner, count_of_sets, members_of_sets};
-use super::together::StringsTogether;
+use super::together::{StringsTogether, stores_gathered};
 use super::transfer::ContentRead;
 use super::{bit_operations, geo, hyperloglogs, lcs, sets, sort, sorted_joints};
-use crate::command::operation::{Action, Footprint, ValueSizes, stores};
-use crate::command::procedure::{Called, Inputs, JOINT, Joint, ProcedureCall, WRITES, count};
+use crate::command::operation::Action;
+use crate::command::procedure::{Called, Inputs, JOINT, Joint, ProcedureCall, count};
 use crate::command::sorted_sets::RANGE;
 use crate::store::collection;
 use crate::store::run_context::RunContext;
@@ -114,14 +114,7 @@ const STORE_SET: Joint = Joint {
     kind: Some(Kind::Set),
     level: GATHERED,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    footprint: |inputs| match inputs.bytes[0].len() {
-        // The key is deleted.
-        0 => Footprint {
-            given: ValueSizes::NOTHING,
-            ..WRITES
-        },
-        _ => stores(&inputs.bytes[0]),
-    },
+    footprint: stores_gathered,
     run: |inputs, key, rows| store_fields(key, (Kind::Set, &inputs.bytes[0]), rows),
     ..JOINT
 };

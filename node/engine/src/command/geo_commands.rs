@@ -7,7 +7,7 @@ use super::geo::{
     STORE_DISTANCE, STORE_RADIUS, STORE_SEARCH, WITH_DISTANCE, WITH_POSITION, WITH_SCORE, floats,
 };
 use super::geohash::{GeoExtent, GeoPoint};
-use super::sorted_sets::{ADD, COUNTS_CHANGED, ONLY_NEW, ONLY_OLD};
+use super::sorted_sets::{ADD, COUNTS_CHANGED, ONLY_NEW, ONLY_OLD, adding};
 use super::{
     Access, CommandCall, Description, ErrorText, NOT_A_FLOAT, ONE_KEY, ParseFn, Parsed, Rights,
     SYNTAX, Shape, command, is,
@@ -107,17 +107,8 @@ fn unit(c: CommandCall<'_>, at: usize) -> Result<f64, ErrorText> {
 }
 
 fn add(c: CommandCall<'_>) -> Parsed {
-    let (mut flags, mut at) = (0, 2);
-    while at < c.args.len() {
-        let option = c.args.get(at);
-        flags |= match () {
-            () if is(option, "NX") => ONLY_NEW,
-            () if is(option, "XX") => ONLY_OLD,
-            () if is(option, "CH") => COUNTS_CHANGED,
-            () => break,
-        };
-        at += 1;
-    }
+    let options = [("NX", ONLY_NEW), ("XX", ONLY_OLD), ("CH", COUNTS_CHANGED)];
+    let (flags, at) = adding(c, &options);
     let both = ONLY_NEW | ONLY_OLD;
     // What is left is for ZADD, and it takes no empty list.
     if at >= c.args.len() || !(c.args.len() - at).is_multiple_of(3) || flags & both == both {

@@ -11,10 +11,10 @@ use super::description::key_and_stored;
 use super::reply_tree::ReplyTree;
 use super::rows::{KeyScope, Rows};
 use super::sorted_ranges::Ordered;
-use super::together::stores_result;
+use super::together::{stores_gathered, stores_result};
 use super::{Access, Description, ONE_KEY, ParseFn, Parsed, SYNTAX, Shape, command, is};
-use crate::command::operation::{Action, Footprint, ValueSizes, stores};
-use crate::command::procedure::{Inputs, JOINT, Joint, WRITES, count, values};
+use crate::command::operation::Action;
+use crate::command::procedure::{Inputs, JOINT, Joint, count, values};
 use crate::store::FoundKey;
 use crate::store::collection::{self, CollectionView, UnpackedItems};
 use crate::store::run_context::RunContext;
@@ -100,14 +100,7 @@ pub(super) static STORE: Joint = Joint {
     kind: Some(Kind::List),
     level: STRINGS_TOGETHER,
     others: |runs| (runs == 1).then_some((0..0, 1)),
-    footprint: |inputs| match inputs.bytes[0].len() {
-        // The key is deleted.
-        0 => Footprint {
-            given: ValueSizes::NOTHING,
-            ..WRITES
-        },
-        _ => stores(&inputs.bytes[0]),
-    },
+    footprint: stores_gathered,
     run: |inputs, key, rows| store(key, &inputs.bytes[0], rows),
     ..JOINT
 };

@@ -412,21 +412,30 @@ impl ScoreChanges {
     }
 }
 
-fn add(c: CommandCall<'_>) -> Parsed {
+/// What the options of these names before the members ask for, and where the members begin.
+pub(super) fn adding(c: CommandCall<'_>, options: &[(&str, i64)]) -> (i64, usize) {
     let (mut flags, mut at) = (0, 2);
     while at < c.args.len() {
-        let option = c.args.get(at);
-        flags |= match () {
-            () if is(option, "NX") => ONLY_NEW,
-            () if is(option, "XX") => ONLY_OLD,
-            () if is(option, "GT") => ONLY_GREATER,
-            () if is(option, "LT") => ONLY_LESS,
-            () if is(option, "CH") => COUNTS_CHANGED,
-            () if is(option, "INCR") => ADD_BY,
-            () => break,
+        let word = c.args.get(at);
+        let Some((_, flag)) = options.iter().find(|(name, _)| is(word, name)) else {
+            break;
         };
+        flags |= flag;
         at += 1;
     }
+    (flags, at)
+}
+
+fn add(c: CommandCall<'_>) -> Parsed {
+    let options = [
+        ("NX", ONLY_NEW),
+        ("XX", ONLY_OLD),
+        ("GT", ONLY_GREATER),
+        ("LT", ONLY_LESS),
+        ("CH", COUNTS_CHANGED),
+        ("INCR", ADD_BY),
+    ];
+    let (flags, at) = adding(c, &options);
     let has = |flag: i64| flags & flag != 0;
     if at >= c.args.len() || !(c.args.len() - at).is_multiple_of(2) {
         return Err(SYNTAX.into());

@@ -400,9 +400,14 @@ fn added(inputs: &Inputs, found: FoundKey<'_>, cx: &RunContext) -> (Outcome, Key
     meta.last = id;
     meta.added = meta.added.saturating_add(1);
     let gone = StreamTrim::of_numbers(&inputs.numbers[4..]).gone(stream, Some(id));
-    let change = match stream.with_entry(meta, fields) {
-        Some(change) if gone == 0 => change,
-        _ => {
+    let appended = if gone == 0 {
+        stream.with_entry(meta, fields)
+    } else {
+        None
+    };
+    let change = match appended {
+        Some(change) => change,
+        None => {
             let mut edit = StreamEdit::default();
             edit.put_meta(meta);
             edit.delete_first(stream, gone, cx);

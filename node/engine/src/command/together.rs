@@ -8,7 +8,7 @@
 
 use super::reply_tree::ReplyTree;
 use super::sets::given;
-use crate::command::operation::Footprint;
+use crate::command::operation::{Footprint, ValueSizes, stores};
 use crate::command::procedure::{Inputs, Joint, WRITES};
 use crate::command::rows::Rows;
 use crate::store::run_context::RunContext;
@@ -82,6 +82,18 @@ impl StringsTogether {
             }
             (Ok(outcome) | Err(outcome), _) => outcome,
         }
+    }
+}
+
+/// What a joint may do that gives a key its only run, which was gathered, or deletes the key if that
+/// is empty.
+pub(super) fn stores_gathered(inputs: &Inputs) -> Footprint {
+    match inputs.bytes[0].len() {
+        0 => Footprint {
+            given: ValueSizes::NOTHING,
+            ..WRITES
+        },
+        _ => stores(&inputs.bytes[0]),
     }
 }
 
