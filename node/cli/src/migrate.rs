@@ -42,8 +42,9 @@ use writers::{MigrationTally, Writers};
 #[command(after_help = "\
 Keys that exist are replaced; all others stay. What has expired is left out, and deadlines are kept.
 A source is an RDB file, an append-only file or the directory of such files, a file with a line of \
-JSON for each key (NDJSON), or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is read as by a replica (PSYNC): \
-first all keys, then each write until Ctrl-C, or until --until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
+JSON for each key (NDJSON), or redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]. A running source is \
+read as by a replica (PSYNC): first all keys, then each write until Ctrl-C, or until \
+--until-caught-up. If the source refuses that, its keys are read with SCAN and DUMP.
 Values of types that are not here are left out and counted.
 
 Status: 0 success; 1 something was not written, or --verify found a difference; 2 a flag is \

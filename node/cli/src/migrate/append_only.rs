@@ -5,12 +5,12 @@
 //!   one file ──────────────────────> RDB, or nothing ───────────────> commands behind it
 //! ```
 
+use super::formats::{damaged, open, unread};
 use super::link::{Server, SourceLink};
 use super::progress::MigrationProgress;
 use super::replica::{CommandStream, execute};
-use super::restoring::Restoring;
 use super::writers::{MigrationTally, Writers};
-use super::{CommandFailed, damaged};
+use crate::CommandFailed;
 use doyen_rdb::RdbReader;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -69,26 +69,10 @@ pub(super) fn read(
     Ok((tally, Ok(())))
 }
 
-fn unread(path: &Path, e: &std::io::Error) -> CommandFailed {
-    CommandFailed::usage(format!("cannot read {}: {e}", path.display()))
-}
-
-fn open(path: &Path) -> Result<BufReader<File>, CommandFailed> {
-    let file = File::open(path).map_err(|e| unread(path, &e))?;
-    Ok(BufReader::with_capacity(1 << 20, file))
-}
-
 /// Writes the keys of a file. Returns where they end.
 fn keys(path: &Path, file: &mut BufReader<File>, writers: &Writers) -> Result<u64, CommandFailed> {
     let mut keys = RdbReader::new(file).map_err(|e| damaged(path, &e))?;
-    let (mut progress, mut number) = (MigrationProgress::new("keys were read", None), 0);
-    for found in keys.by_ref() {
-        let found = found.map_err(|e| damaged(path, &e))?;
-        number += 1;
-        progress.show(number, 0);
-        writers.put(Restoring::new(found))?;
-    }
-    progress.end();
+    writers.put_file(&mut keys, (None, None), |e| damaged(path, &e))?;
     Ok(keys.offset())
 }
 

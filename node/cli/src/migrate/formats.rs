@@ -40,10 +40,9 @@ pub(super) enum KeyReader {
 impl KeyReader {
     /// Opens a file, and says how many bytes it has.
     pub(super) fn open(path: &Path, format: FileFormat) -> Result<(Self, u64), CommandFailed> {
-        let unread = |e| CommandFailed::usage(format!("cannot read {}: {e}", path.display()));
-        let file = File::open(path).map_err(unread)?;
-        let size = file.metadata().map_err(unread)?.len();
-        let file = BufReader::with_capacity(1 << 20, file);
+        let file = open(path)?;
+        let about = file.get_ref().metadata();
+        let size = about.map_err(|e| unread(path, &e))?.len();
         let reader = match format {
             FileFormat::Rdb => Self::Rdb(RdbReader::new(file).map_err(|e| damaged(path, &e))?),
             FileFormat::Ndjson => Self::Ndjson(NdjsonReader::new(file)),
@@ -77,6 +76,16 @@ impl Iterator for KeyReader {
             Self::Ndjson(reader) => reader.next(),
         }
     }
+}
+
+/// Opens a file that is read from its beginning to its end.
+pub(super) fn open(path: &Path) -> Result<BufReader<File>, CommandFailed> {
+    let file = File::open(path).map_err(|e| unread(path, &e))?;
+    Ok(BufReader::with_capacity(1 << 20, file))
+}
+
+pub(super) fn unread(path: &Path, e: &std::io::Error) -> CommandFailed {
+    CommandFailed::usage(format!("cannot read {}: {e}", path.display()))
 }
 
 pub(super) fn damaged(path: &Path, e: &RdbError) -> CommandFailed {

@@ -12,7 +12,6 @@
 
 use super::link::{Server, SourceLink, Words, words};
 use super::progress::MigrationProgress;
-use super::restoring::Restoring;
 use super::writers::{MigrationTally, Writers};
 use crate::stay::Interrupts;
 use crate::{CommandFailed, complain, runtime};
@@ -186,18 +185,8 @@ fn keys(
         FileEnd::Length(length) => Some(*length),
         FileEnd::Mark(_) => None,
     };
-    let mut progress = MigrationProgress::new("keys were read", size);
     let mut file = RdbReader::new(&mut *reader).map_err(|e| source.failed(e))?;
-    let mut number = 0;
-    while let Some(found) = file.next() {
-        let found = found.map_err(|e| source.failed(e))?;
-        number += 1;
-        progress.show(number, file.offset());
-        if source.database.is_none_or(|only| only == found.database) {
-            writers.put(Restoring::new(found))?;
-        }
-    }
-    progress.end();
+    writers.put_file(&mut file, (size, source.database), |e| source.failed(e))?;
     match end {
         FileEnd::Length(length) if length != file.offset() => {
             let read = file.offset();

@@ -1,10 +1,13 @@
 //! Threads with a connection each, which write keys. Keys are in no order among each other.
 
 use super::link::{Server, SourceLink};
+use super::progress::MigrationProgress;
 use super::restoring::Restoring;
 use crate::CommandFailed;
 use doyen::resp::client::{Reply, nothing_happened};
+use doyen_rdb::{RdbError, RdbReader};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,6 +123,27 @@ pub(super) struct Writers {
 type RestoreQueue = Arc<Mutex<Receiver<(u64, Restoring)>>>;
 
 impl Writers {
+    /// Writes the keys of a file, of this database or of all. The file has this many bytes, if that
+    /// is known.
+    pub(super) fn put_file<R: Read>(
+        &self,
+        file: &mut RdbReader<R>,
+        (size, database): (Option<u64>, Option<u64>),
+        failed: impl Fn(RdbError) -> CommandFailed,
+    ) -> Result<(), CommandFailed> {
+        let (mut progress, mut number) = (MigrationProgress::new("keys were read", size), 0);
+        while let Some(found) = file.next() {
+            let found = found.map_err(&failed)?;
+            number += 1;
+            progress.show(number, file.offset());
+            if database.is_none_or(|only| only == found.database) {
+                self.put(Restoring::new(found))?;
+            }
+        }
+        progress.end();
+        Ok(())
+    }
+
     /// Starts the threads, which are spread over the servers.
     pub(super) fn start(servers: &[Server], connections: u16) -> Result<Self, CommandFailed> {
         let shared = Arc::new(Shared {
