@@ -226,8 +226,14 @@ fn a_refusal_says_where_and_what_is_wrong() {
         (
             "tree",
             "1",
-            "at its byte 23: unknown variant `tree`, expected one of `string`, `list`, `set`, \
-             `sorted set`, `hash`, `stream`",
+            "at its byte 24: unknown variant `tree`, expected one of `string`, `list`, `set`, \
+             `sorted set`, `zset`, `hash`, `stream`",
+        ),
+        (
+            "hash",
+            "[7]",
+            "at its byte 35: invalid type: integer `7`, expected an object with `field` and \
+             `value`",
         ),
         (
             "list",

@@ -18,7 +18,10 @@ use std::fmt;
 
 /// A whole line.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `key`, `type` and `value`"
+)]
 pub(super) struct KeyRow<'a, V> {
     pub(super) key: JsonBytes<'a>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -185,7 +188,7 @@ impl<B: AsRef<[u8]>> Serialize for ValueRows<'_, B> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `member` and `score`")]
 pub(super) struct MemberRow<'a> {
     member: JsonBytes<'a>,
     score: JsonScore,
@@ -208,7 +211,7 @@ impl<'a> MemberRow<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `field` and `value`")]
 pub(super) struct FieldRow<'a> {
     field: JsonBytes<'a>,
     value: JsonBytes<'a>,
@@ -236,7 +239,7 @@ impl<'a> FieldRow<'a> {
 
 /// A stream. Its names are those that XINFO has.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `entries`")]
 pub(super) struct StreamRow<'a> {
     entries: Vec<EntryRow<'a>>,
     /// Without it, the id of the last entry.
@@ -353,7 +356,7 @@ impl Serialize for JsonId {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `id` and `fields`")]
 struct EntryRow<'a> {
     id: JsonId,
     /// Names with values, in their order. A name may be there twice.
@@ -379,7 +382,10 @@ impl<'a> EntryRow<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `name` and `last_delivered_id`"
+)]
 struct GroupRow<'a> {
     name: JsonBytes<'a>,
     last_delivered_id: JsonId,
@@ -452,7 +458,10 @@ impl<'a> GroupRow<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "an object with `name` and `seen_at_ms`"
+)]
 struct ConsumerRow<'a> {
     name: JsonBytes<'a>,
     seen_at_ms: JsonNumber,
@@ -462,7 +471,7 @@ struct ConsumerRow<'a> {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with `id` and `consumer`")]
 struct PendingRow<'a> {
     id: JsonId,
     consumer: JsonBytes<'a>,
