@@ -12,7 +12,9 @@
 //! ```text
 //!   row of the log, no entry yet ───> a table that was born at 0, until the entry comes
 //!   entry of the snapshot ──────────> rows that are older than its birth are sorted out
-//!   entry newer than a logged row ──> the row is skipped: the snapshot brings it, or a newer one
+//!   entry newer than a logged row ──> the row is put or deleted all the same: what the snapshot
+//!                                     does not bring, because it is gone, the log takes away
+//!   entry born after a logged row ──> the row is skipped: it was in an earlier table
 //!   row of the snapshot, no entry ──> skipped: the log brings the entry and the row
 //! ```
 
@@ -383,21 +385,20 @@ impl LearnedRows<'_> {
         if small.is_some_and(|old| old.version() < seq) {
             // While a snapshot is under way, its primary logs whole values.
             self.0.delete_row(seq, place, (kind, field));
-        } else if self.stamp(seq, place, kind)
-            && self
-                .0
-                .row(map, order, key, field)
-                .is_some_and(|old| old.version() <= seq)
-        {
+            return;
+        }
+        let row = |store: &Store| store.row(map, order, key, field).map(Entry::version);
+        if self.stamp(seq, place, kind) && row(self.0).is_some_and(|old| old <= seq) {
             self.0.remove_row(place, field);
         }
     }
 
-    /// A table has changed at this sequence. False: what the key has is newer.
+    /// A table has changed at this sequence. False: the key holds something else, or a later table.
     fn stamp(&mut self, seq: u64, place: KeyPlace<'_>, kind: Kind) -> bool {
         let (map, order, key) = place;
         match self.0.entry(map, order, key) {
-            Some(entry) if entry.version() > seq => false,
+            Some(entry) if !entry.is_table() || entry.born() > seq => false,
+            Some(entry) if entry.version() >= seq => true,
             Some(_) => self.0.stamp_table(place, seq).is_some(),
             None => {
                 let entry = Entry::of_table(kind, key, 0);
