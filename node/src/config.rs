@@ -56,6 +56,7 @@ use ports::{of_flag, parsed};
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 pub use value::{KeyEvents, TlsMin};
 
@@ -121,6 +122,8 @@ pub struct Config {
     pub weight: u32,
     /// Data or witness.
     pub role: Role,
+    /// What the node must not forget when its process ends; `None`: nothing.
+    pub dir: Option<PathBuf>,
     /// Native clients at most.
     pub clients_max: usize,
     /// How long a leaving node waits until other members hold its data.
@@ -198,6 +201,7 @@ impl Options {
                 Some(true) => Role::Witness,
                 _ => Role::Data,
             },
+            dir: self.dir.clone().filter(|dir| !dir.as_os_str().is_empty()),
             clients_max: self.clients_max.unwrap_or(1_000) as usize,
             leave_timeout: self.leave_timeout.map_or(LEAVE_TIMEOUT_DEFAULT, |s| s.0),
             level_max: self.level_max()?,

@@ -28,6 +28,7 @@ mod tickets;
 use crate::audit::Audit;
 use crate::client_list::ClientList;
 use crate::control::shared::Shared;
+use crate::directory::Directory;
 use crate::events::{EventLog, Events, LoggedEvent};
 use crate::history::Samples;
 use crate::hooks::Hooks;
@@ -49,6 +50,19 @@ use std::time::Duration;
 use std::{fmt, io};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
+/// Reads any bytes as files of a directory (`--dir`).
+#[cfg(feature = "fuzz")]
+pub fn fuzz(bytes: &[u8]) {
+    crate::directory::fuzz::read(bytes);
+}
+
+/// Files of a directory.
+#[cfg(feature = "fuzz")]
+#[must_use]
+pub fn fuzz_samples() -> Vec<Vec<u8>> {
+    crate::directory::fuzz::samples()
+}
+
 /// Commands that may wait, at most.
 const COMMANDS_MAX: usize = 256;
 
@@ -63,6 +77,8 @@ pub struct ControlOptions {
     pub socket: UdpSocket,
     /// The seeds, as `host:port`. A name is resolved again before each attempt.
     pub seeds: Vec<String>,
+    /// What this node must not forget. `None`: it has no directory.
+    pub(crate) directory: Option<Directory>,
     /// What a test does to this node.
     pub hooks: Hooks,
 }

@@ -179,6 +179,7 @@ pub mod data;
     reason = "the program doyen and our tests use the rest"
 )]
 mod data;
+mod directory;
 #[cfg(all(feature = "http", feature = "internals"))]
 #[doc(hidden)]
 pub mod doctor;

@@ -198,6 +198,11 @@ options! {
     /// Vote, but hold no data
     #[switch("DOYEN_WITNESS")]
     witness: bool,
+    /// Directory of this node alone. The table of the cluster (members, keyspaces, maps, users,
+    /// tokens, scripts) and the node's votes are synced there, so that a cluster whose nodes all
+    /// ended is the same one again. Data stays in memory
+    #[arg(long, env = "DOYEN_DIR", value_name = "DIR")]
+    dir: PathBuf,
     /// File with the secret that all nodes share, made by `doyen secret new` (or DOYEN_SECRET). It
     /// is read again when it changes, and at SIGHUP
     #[arg(long, env = "DOYEN_SECRET_FILE", value_name = "FILE")]

@@ -13,15 +13,17 @@ use super::{ClusterStatus, Command, ControlOptions, ControlPaths, Coordinated, E
 use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
+use crate::directory::{Directory, DirectoryWriter, DiskEvent};
 use crate::events::{EventLog, minute_of_day};
 use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::endpoint::DialFailure;
 use crate::net::envelope::Envelope;
+use crate::net::hello::DirectoryStart;
 use crate::net::hints::{Hints, Scope};
 use crate::net::identity::Identity;
 use crate::net::notice::Notices;
-use crate::net::peers::{ControlPeers, PeerEvent, PeerEvents};
+use crate::net::peers::{ControlPeers, OwnName, PeerEvent, PeerEvents};
 use crate::net::probe::{self, Probes};
 use crate::remedy;
 use crate::waking;
@@ -72,19 +74,32 @@ pub(super) async fn run(
         identity,
         socket,
         seeds,
+        mut directory,
         hooks,
     } = options;
     let advertised = config.addresses.control;
     identity.set_key(&config.signing_seed);
-    let (peers, peer_events) = match ControlPeers::start(
-        socket,
-        advertised,
-        identity.clone(),
-        (config.id, config.level_max),
-        ends.counted.traffic.clone(),
-        hooks.clone(),
-    ) {
-        Ok(peers) => peers,
+    let durable = directory.as_mut().and_then(|dir| dir.durable.take());
+    let starts = directory.as_ref().map(Directory::starts);
+    let name = OwnName {
+        id: durable.as_ref().map_or(config.id, |durable| durable.me),
+        start: DirectoryStart::of(config.id, starts),
+    };
+    let (disk_in, disk_events) = mpsc::unbounded_channel();
+    let writer = directory.map(|dir| DirectoryWriter::start(dir, disk_in));
+    let begun = writer.transpose().and_then(|writer| {
+        let peers = ControlPeers::start(
+            socket,
+            advertised,
+            identity.clone(),
+            (name, config.level_max),
+            ends.counted.traffic.clone(),
+            hooks.clone(),
+        );
+        Ok((writer, peers?))
+    });
+    let (writer, (peers, peer_events)) = match begun {
+        Ok(begun) => begun,
         Err(e) => return drop(started.send(Err(e))),
     };
     // Sending fails only if `start` panicked.
@@ -116,7 +131,15 @@ pub(super) async fn run(
     let (plans_in, plans) = mpsc::channel(1);
 
     let mut driver = ControlDriver {
-        agreement: Agreement::new(config.clone(), clock::now()),
+        agreement: match durable {
+            Some(durable) => Agreement::resume(config.clone(), *durable, clock::now()),
+            None => Agreement::new(config.clone(), clock::now()),
+        },
+        disk: Disk {
+            writer,
+            machine: 0,
+            starts,
+        },
         config,
         identity,
         shared,
@@ -149,6 +172,7 @@ pub(super) async fn run(
         upcalls: ends.upcalls,
         seeds: seeds_changed,
         plans,
+        disk: disk_events,
     };
     driver.drive(inputs, &ends.stop).await;
     driver.shared.extend_lease(Time::ZERO);
@@ -163,10 +187,21 @@ struct DriverInputs {
     upcalls: mpsc::Receiver<Upcall>,
     seeds: mpsc::Receiver<Resolved>,
     plans: mpsc::Receiver<(TableName, PlannedChanges)>,
+    disk: mpsc::UnboundedReceiver<DiskEvent>,
+}
+
+/// The directory of this node, if it has one.
+struct Disk {
+    writer: Option<DirectoryWriter>,
+    /// The number of the machine, whose writes count from 1.
+    machine: u64,
+    /// How many processes began with the directory.
+    starts: Option<u64>,
 }
 
 pub(super) struct ControlDriver {
     agreement: Agreement,
+    disk: Disk,
     /// For the next machine, if this process is expelled.
     config: AgreementConfig,
     identity: Arc<Identity>,
@@ -231,6 +266,7 @@ impl ControlDriver {
                     self.handle(Input::Planned { base, proposal });
                     self.planning.done();
                 }
+                Some(event) = inputs.disk.recv() => self.on_disk(event),
                 Some(hint) = self.hints.hints.recv() => self.handle(Input::Hint(hint)),
                 Some((to, bytes)) = self.hints.outgoing.recv() => self.gossip(to, bytes),
                 Some(resolved) = inputs.seeds.recv() => {
@@ -346,9 +382,14 @@ impl ControlDriver {
                     }
                 }
             },
-            PeerEvent::Met { id, level, key } => self.handle(Input::Speaks {
+            PeerEvent::Met {
                 id,
-                process: id,
+                process,
+                level,
+                key,
+            } => self.handle(Input::Speaks {
+                id,
+                process,
                 level,
                 key,
             }),
@@ -368,6 +409,35 @@ impl ControlDriver {
                 }
             }
         }
+    }
+
+    fn on_disk(&mut self, event: DiskEvent) {
+        match event {
+            DiskEvent::Synced { machine, write } => {
+                // A former machine's writes say nothing of this one's.
+                if machine == self.disk.machine {
+                    self.handle(Input::Stored(write));
+                }
+            }
+            DiskEvent::Failed(why) => self.note(format!(
+                "{why}: until it works, this node agrees to no change of the cluster. It tries \
+                 again each second: free space, or mend the disk"
+            )),
+            DiskEvent::Lost(why) => self.end(why),
+        }
+    }
+
+    /// Who this process is for others.
+    fn own_name(&self) -> OwnName {
+        OwnName {
+            id: self.agreement.id(),
+            start: DirectoryStart::of(self.config.id, self.disk.starts),
+        }
+    }
+
+    /// Whether this process speaks in the name of this member.
+    fn speaks_for(&self, member: MemberId) -> bool {
+        member == self.agreement.id()
     }
 
     fn on_unreached(&mut self, address: SocketAddr, failure: DialFailure) {
@@ -535,7 +605,7 @@ impl ControlDriver {
         match status.coordinator {
             Some(coordinator)
                 if !status.leading
-                    && coordinator != self.config.id
+                    && !self.speaks_for(coordinator)
                     && self.tickets.status.has_room() =>
             {
                 let ticket = self.tickets.status.ask(now, coordinator, answer);
@@ -555,7 +625,7 @@ impl ControlDriver {
         let now = clock::now();
         let status = self.agreement.status(now);
         match status.coordinator {
-            Some(coordinator) if coordinator != self.config.id && self.tickets.loads.has_room() => {
+            Some(coordinator) if !self.speaks_for(coordinator) && self.tickets.loads.has_room() => {
                 let ticket = self.tickets.loads.ask(now, coordinator, answer);
                 self.peers
                     .send(Peer::Member(coordinator), Envelope::LoadsRequest { ticket });
@@ -677,7 +747,12 @@ impl ControlDriver {
                 Output::Event(event) => self.tell(event),
                 Output::UsedOk => self.tickets.is_used(),
                 // They come to processes with a directory alone (rule 14).
-                Output::Store(..) | Output::Renamed => {}
+                Output::Store(write, durable) => {
+                    if let Some(writer) = &self.disk.writer {
+                        writer.store(write, durable);
+                    }
+                }
+                Output::Renamed => self.renamed(),
                 Output::HandedOver => self.leaving.handed_over(),
                 Output::Left => self.leave(),
                 Output::Expelled => self.start_anew(),
@@ -696,12 +771,7 @@ impl ControlDriver {
             me: self.config.id,
             view: Some(view.clone()),
         });
-        // A member of either table is reached at the address in that table.
-        let members = tables
-            .iter()
-            .flat_map(|table| &table.members)
-            .map(|m| (m.id, (m.addresses.control, m.name.clone())));
-        let members: BTreeMap<_, _> = members.collect();
+        let members = members_of(&view);
         let addresses = members
             .iter()
             .map(|(id, (address, _))| (*id, *address))
@@ -786,6 +856,16 @@ impl ControlDriver {
         }
     }
 
+    /// A table has this process in the place of the member for which it spoke (rule 14).
+    fn renamed(&mut self) {
+        self.shared.extend_lease(Time::ZERO);
+        self.peers.reset(self.own_name());
+        if let Some(view) = &self.view {
+            self.peers.set_members(members_of(view));
+        }
+        self.pinged.clear();
+    }
+
     /// The cluster continued without this process: it takes a new id and a new machine, and holds
     /// nothing.
     fn start_anew(&mut self) {
@@ -799,7 +879,11 @@ impl ControlDriver {
             .is_some_and(|view| view.installed.settings.balancing.drains(self.config.id));
         self.config.id = MemberId::of_member(rand::random());
         self.config.order_key = OrderKey(rand::random());
-        self.config.signing_seed = SigningSeed::new(rand::random());
+        let seed = rand::random();
+        self.config.signing_seed = SigningSeed::new(seed);
+        if let Some(writer) = &self.disk.writer {
+            self.disk.machine = writer.begin_again(seed);
+        }
         // Before any hello names the new id.
         self.identity.set_key(&self.config.signing_seed);
         self.identity.set_keys(BTreeMap::new());
@@ -812,7 +896,6 @@ impl ControlDriver {
             me: self.config.id,
             view: None,
         });
-        self.peers.reset(self.config.id);
         self.hints.set_scope(None);
         self.company.send_replace(Company::None);
         self.pinged.clear();
@@ -829,12 +912,20 @@ impl ControlDriver {
         self.seeds.former = members.filter(|address| *address != own).collect();
         self.seeds.add_former(&mut self.config.seeds);
         self.agreement = Agreement::new(self.config.clone(), clock::now());
+        self.peers.reset(self.own_name());
     }
 
     fn leave(&mut self) {
         self.shared.extend_lease(Time::ZERO);
         self.hints.set_scope(None);
         self.pinged.clear();
+        // The last one of all keeps the cluster.
+        let mut members = self.view.iter().flat_map(|view| &view.installed.members);
+        if let Some(writer) = &self.disk.writer
+            && members.any(|m| m.id != self.config.id)
+        {
+            writer.leave();
+        }
         self.leaving.is_gone();
     }
 
@@ -913,4 +1004,13 @@ impl ControlDriver {
             first
         });
     }
+}
+
+/// Addresses and names of the members. A member of either table is reached at the address in that
+/// table.
+fn members_of(view: &View) -> BTreeMap<MemberId, (SocketAddr, String)> {
+    let tables = [&view.installed, &view.accepted].into_iter();
+    let members = tables.flat_map(|table| &table.members);
+    let members = members.map(|m| (m.id, (m.addresses.control, m.name.clone())));
+    members.collect()
 }

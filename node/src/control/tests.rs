@@ -57,6 +57,7 @@ impl Node {
                 identity,
                 socket,
                 seeds,
+                directory: None,
                 hooks: Hooks::default(),
             },
             shared.clone(),

@@ -12,11 +12,14 @@
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //!   certificate length u16  certificate
 //!   vote key, 32 bytes  signature, 64 bytes
+//!   process u64  starts u64
 //! ```
-//! The last three lines may be missing. If the cluster has a secret, the answering end shows its
+//! The last four lines may be missing. If the cluster has a secret, the answering end shows its
 //! certificate here, which is for the key of its handshake. A node shows the key of its votes, and
 //! signs its id and a number that TLS derives for this connection and this end
-//! (`identity::process`). *stay* is 1 if the connection ends with
+//! (`identity::process`). A node with a directory says which process it is, and how often a process
+//! began with that directory (rule 14): until a table has it, it speaks in the name of the member
+//! that had the directory before, whose id and key it shows. *stay* is 1 if the connection ends with
 //! its hellos, because the dialler only asks which node answers. The address is the one at which
 //! others reach the sender's control port; control connections carry it.
 //!
@@ -43,6 +46,8 @@ const MAGIC: &[u8; 4] = b"DOYN";
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
 /// Length of a key and of a signature.
 const PROOF_BYTES: usize = 96;
+/// Length of what follows them.
+const START_BYTES: usize = 16;
 /// The sender is a node.
 const SENDER_NODE: u8 = 1;
 /// The sender is a client. It sends requests, and is not a member.
@@ -72,6 +77,25 @@ pub struct Hello {
     /// What shows that it is the process with this id. Clients have none, nor do nodes of versions
     /// before 15.
     pub proof: Option<Proof>,
+    /// The process, if it has a directory.
+    pub start: Option<DirectoryStart>,
+}
+
+/// A process that has a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirectoryStart {
+    /// The process. Its hello may have the id of the member for which it speaks.
+    pub process: MemberId,
+    /// How many processes began with the directory, with this one.
+    pub count: u64,
+}
+
+impl DirectoryStart {
+    /// This process, if it has a directory that as many processes began with.
+    #[must_use]
+    pub fn of(process: MemberId, count: Option<u64>) -> Option<Self> {
+        count.map(|count| Self { process, count })
+    }
 }
 
 /// The end of a connection that sends a hello.
@@ -127,7 +151,14 @@ impl Hello {
             control: None,
             certificate: None,
             proof: None,
+            start: None,
         }
+    }
+
+    /// The process that says it.
+    #[must_use]
+    pub fn process(&self) -> MemberId {
+        self.start.map_or(self.id, |start| start.process)
     }
 
     /// The same for a node that speaks no version above this one (`--level-max`).
@@ -238,8 +269,8 @@ impl Hello {
         }
         out.put_u16_le(self.control.map_or(0, |control| control.port()));
         // Ours is far below the limit of a hello.
-        let fits =
-            |c: &&CertificateDer<'_>| out.len() + 2 + c.len() + PROOF_BYTES <= HELLO_BYTES_MAX;
+        let after = PROOF_BYTES + START_BYTES;
+        let fits = |c: &&CertificateDer<'_>| out.len() + 2 + c.len() + after <= HELLO_BYTES_MAX;
         let certificate = self.certificate.as_ref().filter(fits);
         if certificate.is_some() || self.proof.is_some() {
             let certificate = certificate.map_or(&[][..], AsRef::as_ref);
@@ -249,6 +280,10 @@ impl Hello {
         if let Some(Proof { key, signature }) = &self.proof {
             out.put_slice(&key.0);
             out.put_slice(signature.halves().as_flattened());
+            if let Some(DirectoryStart { process, count }) = self.start {
+                out.put_u64_le(process.0);
+                out.put_u64_le(count);
+            }
         }
         out
     }
@@ -307,6 +342,8 @@ impl Hello {
         let (stay, control) = Self::decode_place(&mut bytes).unwrap_or((Stay::Lasting, None));
         let certificate = Self::decode_certificate(&mut bytes);
         let proof = Self::decode_proof(&mut bytes);
+        // Only what follows a key says that it is a process of that key.
+        let start = proof.and_then(|_| Self::decode_start(&mut bytes));
         Ok(Self {
             versions,
             purpose,
@@ -316,6 +353,7 @@ impl Hello {
             control,
             certificate,
             proof,
+            start,
         })
     }
 
@@ -357,6 +395,14 @@ impl Hello {
             key: VoteKey(key),
             signature: Signature::new(halves),
         })
+    }
+
+    /// Decodes what follows the signature. `None`: it is missing, or cut off.
+    fn decode_start(bytes: &mut &[u8]) -> Option<DirectoryStart> {
+        let process = MemberId(bytes.try_get_u64_le().ok()?);
+        let count = bytes.try_get_u64_le().ok()?;
+        let is_node = !process.is_client();
+        is_node.then_some(DirectoryStart { process, count })
     }
 
     /// Checks that the two ends fit.
@@ -554,6 +600,32 @@ mod tests {
         };
         assert_eq!(Hello::decode(&long.encode()), Ok(long.clone()));
         assert!(long.encode().len() <= HELLO_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_hello_names_the_process_that_has_a_directory() {
+        let identity = Identity::from_secret(b"a secret of tests", "alpha").unwrap();
+        identity.set_key(&SigningSeed::of_test(1));
+        let said = Hello {
+            start: DirectoryStart::of(MemberId(9 << 20), Some(4)),
+            ..hello((1, 1)).shown_by(&identity, [3; 32])
+        };
+        let bytes = said.encode();
+        assert_eq!(Hello::decode(&bytes), Ok(said.clone()));
+        assert_eq!(said.process(), MemberId(9 << 20));
+        let without = Hello {
+            start: None,
+            ..said
+        };
+        for end in bytes.len() - START_BYTES..bytes.len() {
+            assert_eq!(Hello::decode(&bytes[..end]), Ok(without.clone()));
+        }
+        // What shows no key says of no directory whose it is.
+        let unshown = Hello {
+            proof: None,
+            ..without
+        };
+        assert_eq!(unshown.process(), MemberId(7));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::endpoint::{
     ADMISSION_TIMEOUT, Admission, Close, DialFailure, Endpoint, Purpose, UNTRUSTED,
 };
 use super::envelope::{Envelope, FRAME_BYTES_MAX};
-use super::hello::{self, Hello, Stay};
+use super::hello::{self, DirectoryStart, Hello, Stay};
 use super::identity::{Evidence, Identity};
 use super::path::PathReading;
 use super::traffic::Traffic;
@@ -67,6 +67,8 @@ const IDENTITY_LOOK: Duration = Duration::from_secs(2);
 /// A failure counts for this long: an address that matters is dialled again within [`BACKOFF_MOST`]
 /// and the duration of a dial.
 const FAILED_LATELY: Duration = Duration::from_secs(10);
+/// Directories whose starts are remembered.
+const STARTS_MAX: usize = 4096;
 /// A process that seems to be gone is disconnected if it was silent for this long.
 const SILENT: Duration = Duration::from_millis(300);
 
@@ -84,8 +86,10 @@ pub enum PeerEvent {
     },
     /// A process said hello. This comes before its other events.
     Met {
-        /// The process.
+        /// The member in whose name it speaks.
         id: MemberId,
+        /// The process.
+        process: MemberId,
         /// The highest level that it speaks.
         level: u16,
         /// The key of its votes, if it showed that it has the private part.
@@ -126,7 +130,9 @@ pub enum PeerEvent {
 pub struct ControlPeers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
-    me: Cell<MemberId>,
+    me: Cell<OwnName>,
+    /// How many processes began with each directory, by its key, and the last of them.
+    starts: RefCell<BTreeMap<VoteKey, DirectoryStart>>,
     /// The highest level that this process speaks.
     level_max: u16,
     /// Where others reach this process.
@@ -176,9 +182,32 @@ impl PeerEvents {
     }
 }
 
+/// Who this process is for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnName {
+    /// The member in whose name it speaks.
+    pub id: MemberId,
+    /// The process, if it has a directory.
+    pub start: Option<DirectoryStart>,
+}
+
+/// A process without a directory.
+impl From<MemberId> for OwnName {
+    fn from(id: MemberId) -> Self {
+        Self { id, start: None }
+    }
+}
+
+impl OwnName {
+    fn process(self) -> MemberId {
+        self.start.map_or(self.id, |start| start.process)
+    }
+}
+
 #[derive(Debug)]
 struct PeerLink {
     id: MemberId,
+    process: MemberId,
     /// Why it is trusted.
     evidence: Evidence,
     /// Its program is newer than this one.
@@ -214,7 +243,7 @@ impl ControlPeers {
         socket: UdpSocket,
         advertised: SocketAddr,
         identity: Arc<Identity>,
-        (me, level_max): (MemberId, u16),
+        (me, level_max): (OwnName, u16),
         traffic: Arc<Traffic>,
         hooks: Hooks,
     ) -> io::Result<(Rc<Self>, PeerEvents)> {
@@ -224,6 +253,7 @@ impl ControlPeers {
             endpoint: Endpoint::new(socket, identity.clone(), hooks)?,
             identity,
             me: Cell::new(me),
+            starts: RefCell::default(),
             level_max,
             advertised,
             scouts: Cell::new(0),
@@ -289,8 +319,8 @@ impl ControlPeers {
         self.members.borrow().get(&id).map(|(address, _)| *address)
     }
 
-    /// This process became another member: every connection begins again.
-    pub fn reset(&self, me: MemberId) {
+    /// This process has another name, or became another member: every connection begins again.
+    pub fn reset(&self, me: OwnName) {
         self.me.set(me);
         for link in self.links.borrow().values().flatten() {
             Close::Done.on(&link.connection, "this process is another member now");
@@ -451,7 +481,7 @@ impl ControlPeers {
                     "this process became another member".into(),
                 ));
             }
-            if let Err(failure) = self.name_fits(&theirs) {
+            if let Err(failure) = self.fits(&theirs, me) {
                 Close::Hello.on(&connection, &failure.to_string());
                 return Err(failure);
             }
@@ -476,7 +506,8 @@ impl ControlPeers {
             None => Vec::new(),
         };
         match dialled {
-            Ok((connection, Hello { id, .. }, _)) if id == me => {
+            Ok((connection, theirs, _)) if theirs.process() == me.process() => {
+                let id = me.id;
                 self.own.borrow_mut().insert(address);
                 Close::Done.on(&connection, "this is myself");
                 self.report(PeerEvent::Identified { address, id }).await;
@@ -531,7 +562,7 @@ impl ControlPeers {
         let theirs = greet_once(address, &self.identity, &self.hello(me).passing()).await?;
         Ok(theirs
             .control
-            .filter(|_| theirs.id != me && me == self.me.get())
+            .filter(|_| theirs.process() != me.process() && me == self.me.get())
             .map(|control| (theirs.id, control)))
     }
 
@@ -581,7 +612,7 @@ impl ControlPeers {
             let connection = admission.connection().await?;
             let ours = self.hello(me);
             let (theirs, evidence) = hello::answer(&connection, &self.identity, &ours, |theirs| {
-                self.name_fits(theirs)
+                self.fits(theirs, me)
             })
             .await?;
             Ok((connection, theirs, evidence))
@@ -594,7 +625,7 @@ impl ControlPeers {
                 let _ = tokio::time::timeout(PASSING_TIMEOUT, connection.closed()).await;
                 Close::Done.on(&connection, "the dialler only asked which node answers");
             }
-            Ok(Ok((connection, Hello { id, .. }, _))) if id == me => {
+            Ok(Ok((connection, theirs, _))) if theirs.process() == me.process() => {
                 // The other end of our own dial, which closes it.
                 connection.closed().await;
             }
@@ -617,27 +648,65 @@ impl ControlPeers {
     }
 
     async fn met(&self, theirs: &Hello) {
-        let (id, level) = (theirs.id, theirs.versions.1);
         // The signature was checked with the hello.
-        let key = theirs.proof.map(|proof| proof.key);
-        self.report(PeerEvent::Met { id, level, key }).await;
+        let met = PeerEvent::Met {
+            id: theirs.id,
+            process: theirs.process(),
+            level: theirs.versions.1,
+            key: theirs.proof.map(|proof| proof.key),
+        };
+        self.report(met).await;
     }
 
-    /// The name of a member must be the one in the table.
-    fn name_fits(&self, theirs: &Hello) -> Result<(), DialFailure> {
+    /// The name of a member must be the one in the table, and a directory has one process.
+    fn fits(&self, theirs: &Hello, me: OwnName) -> Result<(), DialFailure> {
+        let is_member = theirs.process() == theirs.id;
         match self.members.borrow().get(&theirs.id) {
-            Some((_, name)) if *name != theirs.name => Err(DialFailure::Hello(format!(
-                "it says that it is member {}, which is called {name:?}, not {:?}",
-                theirs.id, theirs.name
-            ))),
-            _ => Ok(()),
+            // A process that takes the place of a member may have another name.
+            Some((_, name)) if *name != theirs.name && is_member => {
+                return Err(DialFailure::Hello(format!(
+                    "it says that it is member {}, which is called {name:?}, not {:?}",
+                    theirs.id, theirs.name
+                )));
+            }
+            _ => {}
         }
+        if theirs.process() == me.process() {
+            return Ok(());
+        }
+        if theirs.id == me.id {
+            return Err(doubled(&theirs.name));
+        }
+        self.is_latest(theirs)
     }
 
-    fn hello(&self, me: MemberId) -> Hello {
-        Hello::new(Purpose::Control, me, self.identity.name())
-            .up_to(self.level_max)
-            .at(self.advertised)
+    /// A process that began with a directory is refused once another one began with it later, or
+    /// with a copy of it.
+    fn is_latest(&self, theirs: &Hello) -> Result<(), DialFailure> {
+        let (Some(start), Some(proof)) = (theirs.start, &theirs.proof) else {
+            return Ok(());
+        };
+        let mut starts = self.starts.borrow_mut();
+        if let Some(last) = starts.get(&proof.key)
+            && last.process != start.process
+            && last.count >= start.count
+        {
+            return Err(doubled(&theirs.name));
+        }
+        if starts.len() >= STARTS_MAX && !starts.contains_key(&proof.key) {
+            starts.pop_first();
+        }
+        starts.insert(proof.key, start);
+        Ok(())
+    }
+
+    fn hello(&self, me: OwnName) -> Hello {
+        Hello {
+            start: me.start,
+            ..Hello::new(Purpose::Control, me.id, self.identity.name())
+                .up_to(self.level_max)
+                .at(self.advertised)
+        }
     }
 
     /// A newer connection replaces an older one of the same direction.
@@ -653,8 +722,10 @@ impl ControlPeers {
         if !self.identity.trusts(&evidence) {
             Close::Stranger.on(&connection, UNTRUSTED);
         }
+        let process = theirs.process();
         let link = Rc::new(PeerLink {
             id,
+            process,
             evidence,
             newer: theirs.versions.1 > LEVELS.1,
             told_unknown: Cell::new(false),
@@ -668,7 +739,8 @@ impl ControlPeers {
         let mut links = self.links.borrow_mut();
         let of_peer = links.entry(id).or_default();
         of_peer.retain(|other| {
-            let keep = other.dialled != dialled;
+            // A former process of its directory is gone, or must not go on.
+            let keep = other.dialled != dialled && other.process == process;
             if !keep {
                 Close::Replaced.on(&other.connection, "a newer connection took its place");
             }
@@ -814,6 +886,14 @@ impl ControlPeers {
         let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
         tasks.shutdown().await;
     }
+}
+
+/// Two processes have the same directory, or copies of it.
+fn doubled(name: &str) -> DialFailure {
+    DialFailure::Hello(format!(
+        "the directory of {name:?} (--dir) is a copy, or a former state, of a directory that another \
+         process has: end one of the two, and start it with an empty directory"
+    ))
 }
 
 /// The hello of the process at an address, from a new port. The connection is not kept.

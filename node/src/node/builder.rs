@@ -7,10 +7,11 @@ use crate::config::PortTls;
 #[cfg(any(feature = "http", feature = "resp"))]
 use crate::config::value::Toggle;
 use crate::config::value::{AssignmentName, DurationOption, EvictionPolicy, LossPolicy, Size};
-use crate::config::{Config, Defaults, Memory, MemoryConfig, Options, Trust};
+use crate::config::{Config, ConfigError, Defaults, Memory, MemoryConfig, Options, Trust};
 use crate::control::shared::Shared;
 use crate::control::{self, ControlOptions};
 use crate::data::{self, DataOptions};
+use crate::directory::Directory;
 use crate::error::Error;
 use crate::hooks::Hooks;
 #[cfg(feature = "http")]
@@ -326,6 +327,27 @@ impl Builder {
         self
     }
 
+    /// A directory of this node alone. The table of the cluster and the node's votes are synced
+    /// there before they count, so a cluster whose nodes all ended is the same one again: its id,
+    /// keyspaces, maps, users, tokens and scripts. Data stays in memory. By default, nothing is
+    /// written.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), doyen::Error> {
+    /// let node = doyen::Node::builder()
+    ///     .name("orders-1")
+    ///     .dir("/var/lib/orders/doyen")
+    ///     .seeds(["10.0.0.1:7400", "10.0.0.2:7400", "10.0.0.3:7400"])
+    ///     .secret_file("/etc/orders/doyen-secret")
+    ///     .start()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.options.dir = Some(dir.as_ref().into());
+        self
+    }
+
     /// Size at which a range of keys is split; 64 MiB by default, 64 KiB at least.
     pub fn range_max(mut self, bytes: u64) -> Self {
         self.options.range_max = Some(Size(bytes));
@@ -492,6 +514,9 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let name = (config.name.clone()).unwrap_or_else(|| addresses.control.to_string());
     let identity = identity_of(&config.trust, TrustRole::Member, &name)?;
 
+    // Counts this start, so only a node whose ports are open takes it.
+    let directory = config.dir.as_deref().map(Directory::open).transpose();
+    let directory = directory.map_err(|e| ConfigError(e.to_string()))?;
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let shared = Arc::new(Shared::new(me));
@@ -522,8 +547,14 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
         data::start(data_options, fronts, shared.clone(), upcall).map_err(|e| system(&e))?;
+    let mut agreement = agreement(&config, me, &name, &addresses, timing);
+    if let Some(dir) = &directory {
+        agreement.signing_seed = dir.signing_seed;
+        agreement.directory = true;
+    }
     let control_options = ControlOptions {
-        agreement: agreement(&config, me, &name, &addresses, timing),
+        agreement,
+        directory,
         identity: identity.clone(),
         socket: sockets.control,
         seeds: config.seeds.clone(),

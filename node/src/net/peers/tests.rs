@@ -27,7 +27,7 @@ impl Node {
             socket,
             at,
             identity,
-            (MemberId(id), LEVELS.1),
+            (MemberId(id).into(), LEVELS.1),
             Arc::default(),
             Hooks::default(),
         )
@@ -238,7 +238,7 @@ fn certificates_of_files_bind_names_to_hosts() {
                 socket,
                 at,
                 identity_from_files(&authority, name, subject),
-                (MemberId(id), LEVELS.1),
+                (MemberId(id).into(), LEVELS.1),
                 Arc::default(),
                 Hooks::default(),
             )
@@ -413,7 +413,7 @@ fn a_proof_of_another_connection_is_refused() {
         identity.set_key(&SigningSeed::of_test(1));
         let (a, mut b) = (Node::start(16, SECRET), Node::start(32, SECRET));
         let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-        let elsewhere = a.peers.hello(a.id).shown_by(&identity, [7; 32]);
+        let elsewhere = a.peers.hello(a.id.into()).shown_by(&identity, [7; 32]);
         let (mut send, _recv) = connection.open_bi().await.unwrap();
         send.write_all(&elsewhere.encode()).await.unwrap();
         send.finish().unwrap();
@@ -477,7 +477,7 @@ fn malformed_frames_close_only_their_connection() {
         ];
         for frame in frames {
             let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id))
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id.into()))
                 .await
                 .unwrap();
             let mut stream = connection.open_uni().await.unwrap();
@@ -516,7 +516,7 @@ fn unknown_messages_of_a_newer_program_are_dropped_alone() {
     run(async {
         let (a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-        let newer = a.peers.hello(a.id).up_to(LEVELS.1 + 1);
+        let newer = a.peers.hello(a.id.into()).up_to(LEVELS.1 + 1);
         hello::greet(&connection, &a.peers.identity, &newer)
             .await
             .unwrap();
@@ -550,7 +550,7 @@ fn silence_in_a_frame_does_not_delay_other_peers() {
         // A part of a length; and a part of what a length promises.
         for begun in [&[9, 0][..], &[9, 0, 0, 0, 1]] {
             let connection = a.peers.endpoint.dial(b.address()).await.unwrap();
-            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id))
+            hello::greet(&connection, &a.peers.identity, &a.peers.hello(a.id.into()))
                 .await
                 .unwrap();
             let mut stream = connection.open_uni().await.unwrap();
@@ -615,7 +615,7 @@ fn another_incarnation_introduces_itself_anew() {
         let (mut a, mut b) = (Node::start(1, SECRET), Node::start(2, SECRET));
         a.ask(Peer::Address(b.address()), 1);
         assert_eq!(b.ticket().await, (MemberId(1), 1));
-        a.peers.reset(MemberId(5));
+        a.peers.reset(MemberId(5).into());
         // The former dial counts as a success, so this one may have to wait for its turn.
         let again = async {
             loop {
@@ -632,5 +632,83 @@ fn another_incarnation_introduces_itself_anew() {
             MemberId(5)
         );
         let _ = a.next().await;
+    });
+}
+
+/// A process that began with a directory, in the name of the member that had it before.
+fn heir(member: u64, process: u64, count: u64) -> Node {
+    let heir = Node::start(member, SECRET);
+    heir.peers.identity.set_key(&SigningSeed::of_test(member));
+    let process = MemberId(process);
+    heir.peers.reset(OwnName {
+        id: MemberId(member),
+        start: DirectoryStart::of(process, Some(count)),
+    });
+    heir
+}
+
+#[test]
+fn a_process_with_a_directory_names_itself_beside_the_member() {
+    run(async {
+        let (mut a, b) = (Node::start(1, SECRET), heir(2, 7, 3));
+        // It takes the place of a member that had another name.
+        let former = (b.address(), "former".to_owned());
+        a.peers.set_members(BTreeMap::from([(MemberId(2), former)]));
+        b.ask(Peer::Address(a.address()), 1);
+        let met = tokio::time::timeout(PATIENCE, a.events.next()).await;
+        let Some(PeerEvent::Met { id, process, .. }) = met.unwrap() else {
+            panic!("it is met first")
+        };
+        assert_eq!((id, process), (MemberId(2), MemberId(7)));
+        assert_eq!(a.ticket().await, (MemberId(2), 1));
+    });
+}
+
+#[test]
+fn only_the_last_process_of_a_directory_is_heard() {
+    run(async {
+        let mut a = Node::start(1, SECRET);
+        let refused = |event| {
+            let PeerEvent::TurnedAway { failure, .. } = event else {
+                panic!("it must be refused: {event:?}")
+            };
+            assert!(matches!(failure, DialFailure::Hello(why) if why.contains("--dir")));
+        };
+        let first = heir(2, 7, 3);
+        first.ask(Peer::Address(a.address()), 1);
+        assert_eq!(a.ticket().await, (MemberId(2), 1));
+        // A copy of the directory, and an older state of it.
+        for (process, count) in [(8, 3), (9, 2)] {
+            let copy = heir(2, process, count);
+            copy.ask(Peer::Address(a.address()), 2);
+            refused(a.next().await);
+        }
+        let mut next = heir(2, 10, 4);
+        next.ask(Peer::Address(a.address()), 3);
+        assert_eq!(a.ticket().await, (MemberId(2), 3));
+        // The former process does not come back, and its connection has ended.
+        let again = async {
+            // The former dial counts as a success, so this one may have to wait for its turn.
+            loop {
+                first.ask(Peer::Address(a.address()), 4);
+                let next = tokio::time::timeout(Duration::from_millis(20), a.next());
+                match next.await {
+                    Err(_) | Ok(PeerEvent::Identified { .. }) => {}
+                    Ok(event) => return event,
+                }
+            }
+        };
+        refused(tokio::time::timeout(PATIENCE, again).await.unwrap());
+        // Both are the same member, and they notice it themselves.
+        first.ask(Peer::Address(next.address()), 5);
+        let turned_away = async {
+            loop {
+                match next.next().await {
+                    PeerEvent::Identified { .. } => {}
+                    event => return event,
+                }
+            }
+        };
+        refused(turned_away.await);
     });
 }

@@ -1,0 +1,194 @@
+//! The thread that writes a directory, so that nothing else waits for the disk.
+//!
+//! ```text
+//!   control thread ── the latest of: what to store, a new key ──> slot ──> writer thread
+//!         ^                                                                  │ write, sync
+//!         └────────────────── DiskEvent::Synced{epoch, write} ───────────────┘
+//! ```
+//! What is stored replaces all before it, so only the latest is written.
+
+use super::file::{FileKind, remove};
+use super::{Directory, DirectoryError, DirectoryFiles};
+use doyen_gossip::agreement::Durable;
+use doyen_placement::codec;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use zeroize::Zeroizing;
+
+/// A write that failed is tried again after this, as a whole and in a new file.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What the writer says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum DiskEvent {
+    /// All up to this write of this machine is synced.
+    Synced {
+        /// The number of the machine.
+        machine: u64,
+        write: u64,
+    },
+    /// A write failed, and is tried again.
+    Failed(String),
+    /// The directory is another process's, so this one must end.
+    Lost(String),
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+struct Slot {
+    /// The number of the machine whose writes count: each one begins with an empty directory.
+    machine: u64,
+    /// What it writes, and the number of the write.
+    store: Option<(u64, Box<Durable>)>,
+    /// The directory forgets what it has. If a key is given, it is the next one.
+    forget: Option<Option<Zeroizing<[u8; 32]>>>,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    changed: Condvar,
+}
+
+impl Shared {
+    /// A panic elsewhere leaves it whole: each change is an assignment.
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hands work to the thread.
+#[derive(Debug)]
+pub(crate) struct DirectoryWriter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DirectoryWriter {
+    /// Starts the thread. What it says goes to `events`.
+    pub(crate) fn start(
+        directory: Directory,
+        events: UnboundedSender<DiskEvent>,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let files = directory.files;
+        let thread = std::thread::Builder::new().name("doyen-disk".into());
+        let thread = {
+            let shared = shared.clone();
+            thread.spawn(move || run(&files, &shared, &events))?
+        };
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// Stores this, instead of all before it.
+    pub(crate) fn store(&self, write: u64, durable: Box<Durable>) {
+        self.shared.slot().store = Some((write, durable));
+        self.shared.changed.notify_one();
+    }
+
+    /// The cluster went on without this process: the directory forgets everything, and has this key
+    /// from now on. Returns the number of the next machine.
+    pub(crate) fn begin_again(&self, seed: [u8; 32]) -> u64 {
+        self.forget(Some(Zeroizing::new(seed)))
+    }
+
+    /// This process has left its cluster for good.
+    pub(crate) fn leave(&self) {
+        self.forget(None);
+    }
+
+    fn forget(&self, key: Option<Zeroizing<[u8; 32]>>) -> u64 {
+        let mut slot = self.shared.slot();
+        slot.forget = Some(key);
+        slot.store = None;
+        slot.machine += 1;
+        self.shared.changed.notify_one();
+        slot.machine
+    }
+}
+
+impl Drop for DirectoryWriter {
+    /// Waits until what was handed over is written, or has failed once.
+    fn drop(&mut self) {
+        self.shared.slot().ended = true;
+        self.shared.changed.notify_one();
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
+            tracing::error!("the thread that writes the directory panicked");
+        }
+    }
+}
+
+fn run(files: &DirectoryFiles, shared: &Shared, events: &UnboundedSender<DiskEvent>) {
+    // It fails only if the control thread has ended.
+    let say = |event| _ = events.send(event);
+    let mut slot = shared.slot();
+    loop {
+        let (machine, store, forget) = (slot.machine, slot.store.take(), slot.forget.take());
+        if store.is_none() && forget.is_none() {
+            if slot.ended {
+                return;
+            }
+            let woken = shared.changed.wait(slot);
+            slot = woken.unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        drop(slot);
+        if let Err(why) = files.is_own() {
+            return say(DiskEvent::Lost(why));
+        }
+        let done = carry_out(
+            files,
+            forget.as_ref(),
+            store.as_ref().map(|(_, durable)| &**durable),
+        );
+        slot = shared.slot();
+        match (done, store) {
+            (Ok(()), Some((write, _))) => say(DiskEvent::Synced { machine, write }),
+            (Ok(()), None) => {}
+            (Err(e), store) => {
+                say(DiskEvent::Failed(e.to_string()));
+                if slot.ended {
+                    return;
+                }
+                // What came meanwhile replaces it. To forget twice is to forget.
+                if slot.machine == machine {
+                    slot.store = slot.store.take().or(store);
+                    slot.forget = forget;
+                }
+                let woken = shared.changed.wait_timeout(slot, AGAIN);
+                slot = woken.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+fn carry_out(
+    files: &DirectoryFiles,
+    forget: Option<&Option<Zeroizing<[u8; 32]>>>,
+    store: Option<&Durable>,
+) -> Result<(), DirectoryError> {
+    if let Some(key) = forget {
+        remove(&files.path, FileKind::Agreement)?;
+        match key {
+            Some(seed) => files.replace(FileKind::Key, &seed[..])?,
+            None => remove(&files.path, FileKind::Key)?,
+        }
+    }
+    if let Some(durable) = store {
+        let content = codec::encode_numbered(durable, codec::BYTES_MAX)
+            .map_err(|e| FileKind::Agreement.refused(&files.path, &e.to_string()))?;
+        files.replace(FileKind::Agreement, &content)?;
+    }
+    Ok(())
+}
