@@ -53,6 +53,8 @@ pub struct Cluster {
     starts: u32,
     /// Flags of every node.
     pub options: Vec<String>,
+    /// Nodes have directories, by their names: what is started again has what the one before had.
+    pub directories: bool,
     /// Nodes that are started from now on end at this point of a move (`doyen_engine::fault`).
     pub dies_at: Option<String>,
     _permit: Permit,
@@ -82,6 +84,7 @@ impl Cluster {
             dir,
             starts: 0,
             options,
+            directories: false,
             dies_at: None,
             _permit: permit,
         }
@@ -165,12 +168,24 @@ impl Cluster {
         for seed in seeds {
             arguments.extend(["--seed".to_owned(), seed.to_string()]);
         }
+        if self.directories && !has("--dir") {
+            arguments.extend([
+                "--dir".to_owned(),
+                self.directory(name).display().to_string(),
+            ]);
+        }
         // A preset says how many partitions there are.
         if !has("--preset") {
             arguments.extend(self.options.iter().cloned());
         }
         arguments.extend(more.iter().map(ToString::to_string));
         arguments
+    }
+
+    /// The directory of a node, if nodes have directories.
+    #[must_use]
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.dir.path().join(format!("{name}.dir"))
     }
 
     /// Starts a node. All living nodes are its seeds.

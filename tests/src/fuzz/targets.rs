@@ -101,6 +101,13 @@ pub const TARGETS: &[Target] = &[
         rounds: 10_000,
     },
     Target {
+        name: "directory",
+        seeds: doyen::control::fuzz_samples,
+        run: doyen::control::fuzz,
+        allocates: machines,
+        rounds: 2_000,
+    },
+    Target {
         name: "carried",
         seeds: carried,
         run: carry,

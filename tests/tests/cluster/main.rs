@@ -10,6 +10,7 @@ mod console;
 mod cuts;
 mod dashboard;
 mod dev;
+mod directories;
 mod doctor;
 mod documents;
 mod eviction;
