@@ -36,7 +36,11 @@ const LOCK: &str = "lock";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
     /// The system refused.
-    #[error("--dir {}: {what}: {error}", path.display())]
+    #[error(
+        "--dir {}: {what}: {error}. Give a directory that this user may write, on a disk that works \
+         and has space",
+        path.display()
+    )]
     System {
         /// The directory, or a file in it.
         path: PathBuf,

@@ -85,7 +85,8 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
             missing,
             voters,
             votes,
-        } => cut_off(missing, *voters, *votes, reach),
+            heir,
+        } => cut_off(missing, (*voters, *votes, *heir), reach),
         Problem::NotCoordinated => {
             ": `doyen status` says what is missing, and what to do about it".to_owned()
         }
@@ -142,7 +143,11 @@ fn argument(name: &str) -> &str {
 /// What to do at a node that reaches no majority: first what does no harm if this node is the one
 /// that is cut off. The command comes last, and works as it is printed: it names this node, not the
 /// one that commands ask by default.
-fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: RemedyScope) -> String {
+fn cut_off(
+    missing: &[MissingVoter],
+    (voters, votes, heir): (usize, bool, bool),
+    reach: RemedyScope,
+) -> String {
     let asks = missing.iter().filter_map(|voter| voter.http);
     let asks: Vec<String> = asks
         .take(ASKED_MAX)
@@ -179,13 +184,20 @@ fn cut_off(missing: &[MissingVoter], voters: usize, votes: bool, reach: RemedySc
     } else {
         "`doyen recover` at a member that has a vote, which this one has not".to_owned()
     };
+    let first = if heir {
+        "Start the others with their directories".to_owned()
+    } else {
+        format!(
+            "Do nothing here: restore the network ({doctor} says what this node does not reach)"
+        )
+    };
     format!(
-        ". Do nothing here: restore the network ({doctor} says what this node does not reach), and \
-         this node goes on or joins again by itself. Ask what the others see, from a machine that \
-         reaches them: {asks}. Only if {} are off and stay off, read \"Lost majority\" in \
-         docs/operations.md, and then run: {command}. A process that was started again under such \
-         a name is a new member: --assert-dead means the former process. If a named process still \
-         runs, the cluster splits in two, and what one half acknowledges is lost",
+        ". {first}, and this node goes on or joins again by itself. Ask what the others see, from \
+         a machine that reaches them: {asks}. Only if {} are off and stay off, read \"Lost \
+         majority\" in docs/operations.md, and then run: {command}. A process that was started \
+         again under such a name is a new member: --assert-dead means the former process. If a \
+         named process still runs, the cluster splits in two, and what one half acknowledges is \
+         lost",
         names.join(", ")
     )
 }
@@ -309,6 +321,7 @@ mod tests {
             missing: missing.to_vec(),
             voters: 3,
             votes,
+            heir: false,
         };
         let text = problem_text(&alone(true), OPEN);
         assert!(
@@ -346,6 +359,19 @@ mod tests {
                 "{text}"
             );
         }
+        let heir = Problem::NoMajority {
+            missing: missing.to_vec(),
+            voters: 3,
+            votes: true,
+            heir: true,
+        };
+        let text = problem_text(&heir, OPEN);
+        assert!(
+            text.starts_with("this node has what its directory had, and waits for the others: ")
+                && text
+                    .contains(". Start the others with their directories, and this node goes on"),
+            "{text}"
+        );
         // A member without a vote refuses the command, so it shows none.
         let text = problem_text(&alone(false), OPEN);
         assert!(
@@ -364,6 +390,7 @@ mod tests {
             missing,
             voters: 2,
             votes: true,
+            heir: false,
         };
         let text = problem_text(&problem, OPEN);
         assert!(

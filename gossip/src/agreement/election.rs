@@ -623,5 +623,6 @@ pub(super) fn leaderless_problem(cx: &Context, tables: &Tables, pings: &Pings) -
         missing: silent.map(missing).collect(),
         voters: voters.len(),
         votes: voters.contains(&me),
+        heir: cx.is_heir(),
     }
 }

@@ -173,10 +173,15 @@ pub enum Problem {
     /// Too few voters answer this node, so it can elect no coordinator. Most often this node is the
     /// one that is cut off.
     #[error(
-        "this node is probably the one that is cut off: it reaches {} of {voters} voters (not {}), \
-         which is no majority, and the others go on without it if they are a majority",
+        "{}: it reaches {} of {voters} voters (not {}), which is no majority{}",
+        if *.heir {
+            "this node has what its directory had, and waits for the others"
+        } else {
+            "this node is probably the one that is cut off"
+        },
         .voters.saturating_sub(.missing.len()),
-        .missing.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", ")
+        .missing.iter().map(|m| m.name.as_str()).collect::<Vec<_>>().join(", "),
+        if *.heir { "" } else { ", and the others go on without it if they are a majority" }
     )]
     NoMajority {
         /// The number of voters.
@@ -185,6 +190,8 @@ pub enum Problem {
         missing: Vec<MissingVoter>,
         /// Whether this node has a vote.
         votes: bool,
+        /// Whether this process speaks for the one that had its directory before (rule 14).
+        heir: bool,
     },
     /// A request found no coordinator.
     #[error("no coordinator answered in time")]

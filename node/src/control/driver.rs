@@ -420,8 +420,8 @@ impl ControlDriver {
                 }
             }
             DiskEvent::Failed(why) => self.note(format!(
-                "{why}: until it works, this node agrees to no change of the cluster. It tries \
-                 again each second: free space, or mend the disk"
+                "{why}. Until it works, this node agrees to no change of the cluster, and tries \
+                 again each second"
             )),
             DiskEvent::Lost(why) => self.end(why),
         }
