@@ -11,6 +11,7 @@
 //! At a learner, rows may come before their entry, and after it:
 //! ```text
 //!   row of the log, no entry yet ───> a table that was born at 0, until the entry comes
+//!   entry of the log ───────────────> if it begins another table, those rows go
 //!   entry of the snapshot ──────────> rows that are older than its birth are sorted out
 //!   entry newer than a logged row ──> the row is put or deleted all the same: what the snapshot
 //!                                     does not bring, because it is gone, the log takes away
@@ -244,10 +245,12 @@ impl StoredMap {
         had: Option<&Entry>,
         new: Option<&Entry>,
     ) -> Option<Box<Self>> {
-        if let (Some(had), Some(new)) = (had, new)
-            && (had.born() == new.born() || had.born() == 0)
-        {
-            return None;
+        if let (Some(had), Some(new)) = (had, new) {
+            // What was born now has nothing of what came before its entry.
+            let comes_late = had.born() == 0 && new.born() != new.version();
+            if had.born() == new.born() || comes_late {
+                return None;
+            }
         }
         let old = had.and_then(|entry| self.take_table(order, entry.key()).map(Box::new));
         if let Some(new) = new {

@@ -738,6 +738,63 @@ fn a_row_is_deleted_though_the_entry_of_its_table_is_newer_already() {
     }
 }
 
+/// Regression: the log had brought a row of a table whose entry was on its way, when another table
+/// took its place. That one kept the row, and the order of rows of the former kind.
+#[test]
+fn a_table_takes_the_place_of_one_whose_entry_is_on_its_way() {
+    let (map, key) = (MapId(0), || Key::from(b"k".as_slice()));
+    let table = |kind, born| Effect::Put {
+        map,
+        entry: Entry::of_table(kind, b"k", born),
+        deadline: 0,
+        before: Before::Value,
+    };
+    let row = |kind, row| Effect::Row {
+        map,
+        key: key(),
+        kind,
+        row,
+    };
+    let hash_row = |field: &[u8]| row(Kind::Hash, Entry::of_row(field, b"v", 0));
+    let score = |score: u8| Entry::of_row(&[score], &[score; 8], 0);
+    for is_deleted in [false, true] {
+        let (mut from, mut to) = (Store::new(OrderKey(3)), Store::new(OrderKey(3)));
+        to.keep_tombstones(true);
+        let second = if is_deleted {
+            Effect::RowDelete {
+                map,
+                key: key(),
+                kind: Kind::Hash,
+                field: Key::from(b"first".as_slice()),
+            }
+        } else {
+            hash_row(b"second")
+        };
+        let log = [
+            table(Kind::Hash, 1),
+            hash_row(b"first"),
+            second,
+            table(Kind::SortedSet, 4),
+            row(Kind::SortedSet, score(9)),
+            row(Kind::SortedSet, score(7)),
+        ];
+        for (seq, effect) in (1..).zip(&log) {
+            from.apply(seq, effect);
+        }
+        for (seq, effect) in (1..).zip(&log).skip(2) {
+            to.apply_fuzzy(seq, effect);
+        }
+        for piece in from.following(&None) {
+            _ = match piece.of {
+                None => to.adopt(map, piece.entry.copy()),
+                Some(key) => to.adopt_row(map, key, piece.entry.copy()),
+            };
+        }
+        while !to.sift(9, &mut Vec::new()) {}
+        check(&to, &contents(&from));
+    }
+}
+
 /// Regression: a slice was a number of keys, however large. Some values of 16 MiB were summed while
 /// clients waited.
 #[test]

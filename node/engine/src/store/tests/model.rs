@@ -165,8 +165,8 @@ pub(super) fn entry_of(model: &Model, map: MapId, key: &Key) -> Option<Entry> {
     is_ordered.then(|| Entry::of_table_value(Kind::SortedSet, key, &held.value))
 }
 
-/// The effect as a primary would log it: a key becomes a table when it was none, or its table gets
-/// another deadline; and only tables have rows. `whole`: a copy may lack what a key held before.
+/// The effect as a primary would log it: a key becomes a table when it was none of this kind, or its
+/// table gets another deadline; and only tables have rows. `whole`: a copy may lack what a key held before.
 pub(super) fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
     let mut model = model.clone();
     let mut real = |effect: &Effect| {
@@ -190,8 +190,9 @@ pub(super) fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -
             ) => Effect::Put {
                 map,
                 entry: if entry.is_table() {
-                    // Another deadline changes nothing else.
-                    let value = held.filter(|held| held.table).map(|held| &held.value[..]);
+                    // Another deadline changes nothing else. One of another kind takes its place.
+                    let same = held.filter(|held| held.table && held.kind == entry.kind());
+                    let value = same.map(|held| &held.value[..]);
                     let value = value.unwrap_or(&seq.to_le_bytes()).to_vec();
                     Entry::of_table_value(entry.kind(), entry.key(), &value)
                 } else {
