@@ -48,7 +48,11 @@ impl Held {
     pub(crate) fn expire_field(&mut self, host: &mut Host, map: MapId, key: Key, field: Key) {
         let order = self.store.order(&key);
         let found = self.store.found(map, order, &key);
-        let effect = if found.table.is_some_and(|table| table.len() == 1) {
+        // Its key may be overdue, too, and has just been deleted.
+        let Some(table) = found.table else {
+            return;
+        };
+        let effect = if table.len() == 1 {
             let cause = Cause::Expired;
             Effect::Delete { map, key, cause }
         } else {

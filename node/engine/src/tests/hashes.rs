@@ -776,3 +776,24 @@ fn a_walk_is_lost_with_its_primary() {
     let (fields, again) = w.begin_cursor(3, "h");
     assert!(fields == 2_000 && again != walk);
 }
+
+/// Regression: the deletion of the field was logged after that of its key. A copy that a snapshot
+/// was on its way to took it for a change of a table that was still to come.
+#[test]
+fn a_field_that_is_overdue_goes_with_its_key_and_not_once_more() {
+    let mut w = World::new(41, 2, |_| vec![1]);
+    w.settle(Duration::from_millis(50));
+    fill(&mut w, 1, "h", 300);
+    w.hash(1, "HPEXPIRE h 40 FIELDS 2 field-1 field-2");
+    w.hash(1, "PEXPIRE h 40");
+    let log = |w: &World| {
+        let slots = w.nodes[&1].shard.slots.iter();
+        let held = slots.filter_map(|slot| slot.held.as_deref());
+        held.map(|held| held.log.last()).sum::<u64>()
+    };
+    let before = log(&w);
+    w.settle(Duration::from_millis(300));
+    assert_eq!(form(&w, 1, "h"), None);
+    assert_eq!(w.nodes[&1].shard.stats().expired, 1);
+    assert_eq!(log(&w), before + 1);
+}
