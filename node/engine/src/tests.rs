@@ -16,6 +16,7 @@ mod hashes;
 mod hostile;
 mod joint;
 mod keyspaces;
+mod learners;
 mod lists;
 mod moves;
 mod narrow;
