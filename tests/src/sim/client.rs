@@ -80,8 +80,12 @@ pub(crate) struct Histories {
     pub(crate) keys: BTreeMap<String, Vec<HistoryEntry>>,
     /// Entries that did not happen.
     void: BTreeMap<String, Vec<usize>>,
-    /// Entries of the recovered half of a split: they must have had no effect on the other one.
+    /// Entries of the recovered half of a split. Those that were answered while it was cut off must
+    /// have had no effect on the other one.
     apart: BTreeMap<String, BTreeSet<usize>>,
+    /// When the halves could reach each other again. A member of the recovered one may pass on what
+    /// it was asked to a member of both, which was left behind, and that goes on with the others.
+    pub(crate) met: Option<u64>,
     moment: u64,
     pub(crate) serial: u64,
     pub(crate) operations: u64,
@@ -159,15 +163,15 @@ impl Histories {
     pub(crate) fn of(&self, key: &str, tolerance: Tolerance) -> Vec<HistoryEntry> {
         let void = self.void.get(key);
         let apart = self.apart.get(key);
-        let keep = |i: &usize| {
-            !void.is_some_and(|v| v.contains(i)) && !apart.is_some_and(|a| a.contains(i))
-        };
         let entries = self.keys.get(key).map_or(&[][..], Vec::as_slice);
         let mut history: Vec<HistoryEntry> = entries
             .iter()
             .enumerate()
-            .filter(|(i, _)| keep(i))
-            .map(|(_, e)| e.clone())
+            .filter(|(i, _)| !void.is_some_and(|v| v.contains(i)))
+            .filter_map(|(i, e)| match apart {
+                Some(apart) if apart.contains(&i) => self.crossed_over(e),
+                _ => Some(e.clone()),
+            })
             .collect();
         let passes = history.iter().filter_map(|e| {
             let (Call::SetFor { ms, tag, .. } | Call::Expire { ms, tag }) = e.call else {
@@ -194,6 +198,17 @@ impl Histories {
         history.extend(passes);
         history.sort_by_key(|e| e.called);
         history
+    }
+
+    /// What the other half may know of an entry of the recovered one. Its answer counts nothing.
+    fn crossed_over(&self, entry: &HistoryEntry) -> Option<HistoryEntry> {
+        let answered = entry.answered.as_ref().map(|(at, _)| *at);
+        let met = |at: u64| self.met.is_some_and(|met| at > met);
+        answered.is_none_or(met).then(|| HistoryEntry {
+            answered: None,
+            waited: answered.unwrap_or(entry.waited),
+            ..entry.clone()
+        })
     }
 }
 

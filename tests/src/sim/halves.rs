@@ -5,9 +5,10 @@
 //!   cut ──> the others expel it ──> a false word ──> both halves serve ──> they meet ──> one stops,
 //!                                                                          and is started again
 //! ```
-//! What the recovered half did since the word counts nothing in the histories of the others: they
-//! must read as if it had never been (`Histories::apart`). No other fault that ends processes or
-//! cuts connections comes meanwhile, so it is known by when the halves must know of each other.
+//! What the recovered half answered since the word, until they meet, counts nothing in the
+//! histories of the others: they must read as if it had never been (`Histories::apart`). No other
+//! fault that ends processes or cuts connections comes meanwhile, so it is known by when the halves
+//! must know of each other.
 
 use super::fault::Undo;
 use super::network::Plane;
@@ -173,6 +174,7 @@ impl World {
             return;
         };
         self.undo(Undo::Heal(minority.cuts.clone()));
+        self.histories.met = Some(self.histories.moment(self.schedule.now()));
         let packet = self.mix.delay_min + self.mix.jitter;
         let within = STOPS_WITHIN + packet * ROUND_TRIPS;
         self.schedule.after(within, Event::Halves(Step::Met));
