@@ -100,6 +100,19 @@ impl Logs {
         self.truths.get(&log)?.told.get(&seq).copied()
     }
 
+    /// These members of a cluster are a half of it from now on, which is called otherwise. What they
+    /// acknowledged before was judged.
+    pub(crate) fn parts(&mut self, half: &BTreeSet<MemberId>, of: ClusterId, named: ClusterId) {
+        let is_of_half = |(cluster, me, ..): &(Option<ClusterId>, MemberId, _, _)| {
+            *cluster == Some(of) && half.contains(&me.member())
+        };
+        let before = self.seen.iter().filter(|(place, _)| is_of_half(place));
+        let before: Vec<_> = before
+            .map(|((_, me, at, lineage), seen)| ((Some(named), *me, *at, *lineage), *seen))
+            .collect();
+        self.seen.extend(before);
+    }
+
     /// A data thread has given all answers that it could, by now. `may_answer` says whether lease
     /// and view allowed that. `newest` is the last table that was seen to be committed.
     pub(crate) fn look(

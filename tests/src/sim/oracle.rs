@@ -204,6 +204,7 @@ impl Oracle {
             let before: Vec<_> = before.map(|((me, _), name)| (*me, *name)).collect();
             shown.extend(before.into_iter().map(|(me, name)| ((me, named), name)));
         }
+        self.logs.parts(&half, cluster, named);
         self.apart = Some(Apart {
             cluster,
             members: half,
