@@ -380,6 +380,9 @@ impl ServedClient {
         } else {
             self.held_up = self.connection.session.borrow().is_held_up();
         }
+        if self.ending {
+            self.connection.leave_pause();
+        }
         self.count_input();
         let behind = self.chunk_next < self.chunk_len || self.unparsed || self.readable;
         self.connection.behind.set(behind);

@@ -465,6 +465,15 @@ impl Connection {
         self.wake();
     }
 
+    /// Its client sends nothing more. As in Redis, its commands that wait for the end of a pause are
+    /// not executed, and the connection is closed.
+    pub(crate) fn leave_pause(&self) {
+        let mut session = self.session.borrow_mut();
+        if session.paused {
+            session.end(None);
+        }
+    }
+
     /// All commands of the client are taken. From now on, its commands do not wait behind others.
     pub(crate) fn caught_up(&self) {
         self.session.borrow_mut().replies.deadlines.end_hurry();

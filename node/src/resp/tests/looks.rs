@@ -362,6 +362,21 @@ async fn a_pause_holds_commands_of_all_threads_until_it_is_over() {
     node.stop().await;
 }
 
+/// A write of a client that was gone was executed once the pause was over.
+#[tokio::test]
+async fn what_waits_in_a_pause_goes_with_its_client() {
+    let (node, mut clients) = node_and_clients(2, None).await;
+    let client = &mut clients[0];
+    ok(client, "CLIENT PAUSE 100000 WRITE").await;
+    let sent = raw(node.resp, b"GET a\r\nSET a 1\r\nGET a\r\n");
+    let answered = tokio::time::timeout(Duration::from_secs(30), sent).await;
+    assert_eq!(answered.expect("it is closed"), "$-1\r\n");
+    assert_eq!(info(client, "blocked_clients").await, "0");
+    ok(client, "CLIENT UNPAUSE").await;
+    assert_eq!(ask(client, "GET a").await, Reply::Nil);
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_pause_of_writes_holds_scripts_messages_and_transactions_that_write() {
     const READS: &str = "#!lua flags=no-writes\nreturn 1";
