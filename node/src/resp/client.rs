@@ -44,6 +44,8 @@ pub enum RespError {
 /// Whether an error of a node says that the command was not executed. Any other error leaves it
 /// open.
 pub fn nothing_happened(error: &str) -> bool {
+    // The whole word: BUSYKEY and BUSYGROUP stay as they are, however often a command is repeated.
+    let code = error.split(' ').next().unwrap_or_default();
     [
         "TRYAGAIN",
         "CLUSTERDOWN",
@@ -52,8 +54,7 @@ pub fn nothing_happened(error: &str) -> bool {
         "OOM",
         "BUSY",
     ]
-    .iter()
-    .any(|word| error.starts_with(word))
+    .contains(&code)
 }
 
 /// A connection to a server. After an error it is of no further use.
@@ -226,4 +227,25 @@ fn parse(rest: &mut &[u8], depth: usize) -> Result<Option<Reply>, RespError> {
     };
     *rest = after;
     Ok(Some(reply))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Imports repeated commands for a minute that could never be executed.
+    #[test]
+    fn what_stays_refused_is_told_from_what_passes() {
+        for passes in ["BUSY too many operations are waiting", "OOM", "LOADING it"] {
+            assert!(nothing_happened(passes), "{passes}");
+        }
+        for stays in [
+            "BUSYKEY Target key name already exists.",
+            "BUSYGROUP Consumer Group name already exists",
+            "ERR BUSY",
+            "",
+        ] {
+            assert!(!nothing_happened(stays), "{stays}");
+        }
+    }
 }
