@@ -353,6 +353,19 @@ mod tests {
         assert_eq!(small.encode().len(), DENSE_BYTES);
     }
 
+    /// Redis answers 0 for them.
+    #[test]
+    fn no_elements_are_read_from_any_runs_of_zeros() {
+        let empty = HyperLogLog::default().encode();
+        let short = [0x3F; REGISTERS / ZERO_RUN_MAX];
+        let runs: [&[u8]; 4] = [b"\x7f\xff", b"\x5f\xff\x5f\xff", b"\x7f\xfe\0", &short];
+        for runs in runs {
+            let bytes = [&empty[..HEADER_BYTES], runs].concat();
+            let read = HyperLogLog::of(&bytes).map(|it| it.count());
+            assert_eq!(read, Ok(0), "{}", runs.escape_ascii());
+        }
+    }
+
     #[test]
     fn a_count_that_redis_wrote_is_believed() {
         let mut bytes = of(0..3).encode();
