@@ -226,6 +226,20 @@ impl SourceLink {
         Ok(())
     }
 
+    /// The largest value that the server takes. `usize::MAX`: the user may not ask.
+    pub(super) fn value_max(&mut self) -> Result<usize, CommandFailed> {
+        let reply = self.ask(words([b"CONFIG", b"GET", b"proto-max-bulk-len"]))?;
+        let number = match &reply {
+            Reply::Array(pair) => match &pair[..] {
+                [_, Reply::Bulk(number)] => str::from_utf8(number).ok(),
+                _ => None,
+            },
+            _ => None,
+        };
+        let number = number.and_then(|number| number.parse().ok());
+        Ok(number.unwrap_or(usize::MAX))
+    }
+
     /// The numbers of the databases that have keys.
     pub(super) fn databases(&mut self) -> Result<Vec<u64>, CommandFailed> {
         if let Some(only) = self.server.database {

@@ -3,6 +3,7 @@
 use super::Found;
 use super::link::{Words, words};
 use super::streams;
+use doyen::resp::frame::ARGS_MAX;
 use doyen_rdb::RdbValue;
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ use std::collections::BTreeMap;
 const WHOLE_BYTES_MAX: usize = 256 << 10;
 /// About how large a part is.
 const PART_BYTES: usize = 64 << 10;
+/// What a node may count for an argument besides its bytes, at most.
+const ARGUMENT_BYTES: usize = 16;
 
 /// A key that is to be written.
 #[derive(Debug)]
@@ -25,12 +28,16 @@ impl Restoring {
         Self { of, bytes }
     }
 
-    /// The commands that write it, in their order. Done again, they leave the same. `Err`: it
-    /// cannot be written, because of its type.
-    pub(super) fn commands(&self) -> Result<Vec<Words>, String> {
+    /// The commands that write it, in their order, for nodes whose largest value has `value_max`
+    /// bytes. Done again, they leave the same. `Err`: it cannot be written, because of its type or
+    /// its size.
+    pub(super) fn commands(&self, value_max: usize) -> Result<Vec<Words>, String> {
         let (key, value) = (&self.of.key, &self.of.value);
         let deadline = self.of.deadline.map(text);
         if let RdbValue::String(bytes) = value {
+            if bytes.len() > value_max {
+                return Err(too_large("the value", value_max));
+            }
             let mut set = words([b"SET", key, bytes]);
             set.extend(
                 deadline
@@ -47,8 +54,20 @@ impl Restoring {
                 b"RESTORE", key, &at, &payload, b"ABSTTL", b"REPLACE",
             ])]);
         }
+        let parts = self.parts()?;
+        // The first command deletes what is there, so no later one may be refused.
+        for arguments in parts.iter().map(|part| &part[2..]) {
+            if arguments.len() > ARGS_MAX - 2 {
+                let why = "it has an entry with more fields than a command may have";
+                return Err(why.to_owned());
+            }
+            let bytes = arguments.iter().map(|it| it.len() + ARGUMENT_BYTES);
+            if bytes.sum::<usize>() > value_max {
+                return Err(too_large("an element or an entry", value_max));
+            }
+        }
         let mut all = vec![words([b"DEL", key])];
-        all.extend(self.parts()?);
+        all.extend(parts);
         if let Some(at) = deadline {
             all.push(words([b"PEXPIREAT", key, &at]));
         }
@@ -79,10 +98,10 @@ impl Restoring {
                     }
                 }
                 for (at, fields) in dated {
-                    for fields in fields.chunks(1_000) {
-                        let (at, count) = (text(at), text(fields.len() as u64));
-                        let mut part = words([b"HPEXPIREAT", key, &at, b"FIELDS", &count]);
-                        part.extend(fields.iter().map(|field| (*field).clone()));
+                    let fields = fields.into_iter().map(|field| vec![field.clone()]);
+                    for mut part in in_parts("HPEXPIREAT", key, fields) {
+                        let (at, count) = (text(at), text(part.len() as u64 - 2));
+                        part.splice(2..2, words([&at, b"FIELDS", &count]));
                         parts.push(part);
                     }
                 }
@@ -94,20 +113,29 @@ impl Restoring {
     }
 }
 
+fn too_large(what: &str, value_max: usize) -> String {
+    format!(
+        "{what} is too large, and the key stays as it was: nodes take about {value_max} bytes; \
+         start them with a larger --value-max"
+    )
+}
+
 fn unknown(value: &RdbValue) -> String {
     format!("there are no values of the type {} here", value.type_name())
 }
 
-/// Commands that have some of the items each.
+/// Commands that have some of the items each. A large item comes alone: nodes limit all that a
+/// command brings.
 fn in_parts(name: &str, key: &[u8], items: impl Iterator<Item = Words>) -> Vec<Words> {
     let mut parts: Vec<Words> = Vec::new();
-    let mut bytes = PART_BYTES;
+    let mut bytes = 0;
     for item in items {
-        if bytes >= PART_BYTES {
+        let more = item.iter().map(|word| word.len() + 32).sum::<usize>();
+        if parts.is_empty() || bytes + more > PART_BYTES {
             parts.push(words([name.as_bytes(), key]));
             bytes = 0;
         }
-        bytes += item.iter().map(|word| word.len() + 32).sum::<usize>();
+        bytes += more;
         if let Some(part) = parts.last_mut() {
             part.extend(item);
         }
@@ -144,7 +172,55 @@ mod tests {
             deadline,
             value,
         };
-        Restoring::new(found).commands().expect("it is written")
+        let restoring = Restoring::new(found);
+        restoring.commands(16 << 20).expect("it is written")
+    }
+
+    fn is_refused(value: RdbValue, value_max: usize) -> bool {
+        let (database, key, deadline) = (0, b"k".to_vec(), None);
+        let found = Found {
+            database,
+            key,
+            deadline,
+            value,
+        };
+        Restoring::new(found).commands(value_max).is_err()
+    }
+
+    /// The key was deleted, and written without the element.
+    #[test]
+    fn what_has_a_part_that_is_too_large_is_not_begun() {
+        let max = 1 << 20;
+        let near = vec![b'x'; max - 100];
+        let above = vec![b'x'; max + 1];
+        let field = |value: &Vec<u8>| HashField {
+            field: vec![b'f'; 100],
+            value: value.clone(),
+            deadline: None,
+        };
+        assert!(is_refused(RdbValue::String(above.clone()), max));
+        assert!(!is_refused(RdbValue::String(near.clone()), max));
+        let list = |last: &Vec<u8>| RdbValue::List(vec![vec![b'x'; 50_000], last.clone()]);
+        assert!(is_refused(list(&above), max));
+        assert!(!is_refused(list(&near), max), "it comes alone");
+        assert!(is_refused(RdbValue::Set(vec![above.clone()]), max));
+        assert!(is_refused(RdbValue::Hash(vec![field(&near)]), max));
+        let entry = |fields| {
+            RdbValue::Stream(RdbStream {
+                entries: vec![RdbStreamEntry {
+                    id: RdbStreamId { ms: 1, seq: 0 },
+                    fields,
+                }],
+                last: RdbStreamId { ms: 1, seq: 0 },
+                added: 1,
+                deleted: RdbStreamId::default(),
+                groups: Vec::new(),
+            })
+        };
+        let short = || (vec![b'f'; 10], vec![b'v'; 10]);
+        assert!(is_refused(entry(vec![short(), (near, above)]), max));
+        assert!(!is_refused(entry(vec![short(); 20_000]), max));
+        assert!(is_refused(entry(vec![short(); 70_000]), 16 << 20));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use doyen::resp::client::{Reply, nothing_happened};
 use doyen_rdb::{RdbError, RdbReader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -22,6 +22,8 @@ const QUEUE: usize = 1_024;
 /// How long keys that nodes do not take at the moment are tried.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 const RETRY_EVERY: Duration = Duration::from_millis(100);
+/// What is said of a key that was deleted, and of whose parts a node refused one.
+const IN_PART: &str = "; only a part of the key is there now: delete it, or import it again";
 
 /// What was done.
 #[derive(Debug)]
@@ -99,6 +101,8 @@ struct Shared {
     /// Why one of them ended.
     failed: Mutex<Option<CommandFailed>>,
     has_failed: AtomicBool,
+    /// The largest value that all nodes take.
+    value_max: AtomicUsize,
 }
 
 impl Shared {
@@ -150,6 +154,7 @@ impl Writers {
             tally: Mutex::new(MigrationTally::new()),
             failed: Mutex::new(None),
             has_failed: AtomicBool::new(false),
+            value_max: AtomicUsize::new(usize::MAX),
         });
         let (queue, taken) = sync_channel(QUEUE);
         let taken: RestoreQueue = Arc::new(Mutex::new(taken));
@@ -158,7 +163,9 @@ impl Writers {
             let mut servers = servers.to_vec();
             let first = number % servers.len();
             servers.rotate_left(first);
-            let link = SourceLink::connect(&servers[0])?;
+            let mut link = SourceLink::connect(&servers[0])?;
+            let value_max = link.value_max()?;
+            shared.value_max.fetch_min(value_max, Ordering::Relaxed);
             let (shared, taken) = (Arc::clone(&shared), Arc::clone(&taken));
             threads.push(std::thread::spawn(move || {
                 let mut writer = Writer {
@@ -286,9 +293,10 @@ impl Writer<'_> {
                 }
             },
         };
+        let value_max = self.shared.value_max.load(Ordering::Relaxed);
         let (mut commands, mut counts) = (Vec::new(), Vec::new());
         for (_, restoring) in &batch {
-            let of_key = restoring.commands();
+            let of_key = restoring.commands(value_max);
             counts.push(of_key.as_ref().map(Vec::len).map_err(Clone::clone));
             commands.extend(of_key.unwrap_or_default());
         }
@@ -311,13 +319,12 @@ impl Writer<'_> {
             let refused = match count {
                 Err(why) => Some(why),
                 Ok(count) => {
-                    let errors = replies
-                        .by_ref()
-                        .take(count)
-                        .filter_map(|reply| match reply {
-                            Reply::Error(why) => Some(why),
-                            _ => None,
-                        });
+                    let error = |(at, reply)| match reply {
+                        Reply::Error(why) if at == 0 => Some(why),
+                        Reply::Error(why) => Some(format!("{why}{IN_PART}")),
+                        _ => None,
+                    };
+                    let errors = replies.by_ref().take(count).enumerate().filter_map(error);
                     // All replies of the key are taken.
                     errors.fold(None, |first, why| first.or(Some(why)))
                 }

@@ -186,6 +186,43 @@ fn an_import_ends_at_a_damaged_line_and_goes_on_there() {
     assert_eq!(there("c d"), [Reply::Int(2)]);
 }
 
+/// The key was deleted and written without its large element.
+#[test]
+fn a_key_with_an_element_that_is_too_large_stays_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keys.ndjson");
+    let node = serving(&["--value-max", "1mb"]);
+    let value = |length: usize| format!(r#""{}""#, "x".repeat(length));
+    let line = |key: &str, middle: usize| {
+        let all = [value(300_000), value(middle), value(9)].join(",");
+        format!("{{\"key\":\"{key}\",\"type\":\"list\",\"value\":[{all}]}}\n")
+    };
+    let lines = line("above", (1 << 20) + 1) + &line("below", (1 << 20) - 100);
+    std::fs::write(&path, lines).expect("it is written");
+    ask(&node, &["RPUSH above old", "RPUSH below old"]);
+    let file = path.to_str().expect("UTF-8");
+    let import = ["import", file, "--to", node.address("resp")];
+    let (status, said) = ended(&import);
+    assert_eq!(status, 1, "{said}");
+    let refused = "1 of list, the first of them \"above\": an element or an entry is too large, \
+                   and the key stays as it was: nodes take about 1048576 bytes";
+    assert!(said.contains(refused), "{said}");
+    let old = Reply::Array(vec![Reply::Bulk("old".into())]);
+    let replies = ask(&node, &["LRANGE above 0 -1", "LLEN below"]);
+    assert_eq!(replies, [old, Reply::Int(3)]);
+
+    // A user that may not ask for the limit hears what has become of the key.
+    ask(&node, &["ACL SETUSER writer on >pw ~* +@all -config"]);
+    let password = directory.path().join("password");
+    std::fs::write(&password, "pw\n").expect("it is written");
+    let password = password.to_str().expect("UTF-8");
+    let login = ["--user", "writer", "--password-file", password];
+    let (status, said) = ended(&[&import[..], &login].concat());
+    let refused = "(--value-max); only a part of the key is there now";
+    assert!(status == 1 && said.contains(refused), "{said}");
+    assert_eq!(ask(&node, &["LLEN above"]), [Reply::Int(2)]);
+}
+
 /// The commands of a server, as its append-only file has them.
 fn appended(commands: &[&str]) -> String {
     let word = |word: &str| format!("${}\r\n{word}\r\n", word.len());
