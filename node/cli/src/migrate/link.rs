@@ -18,6 +18,14 @@ pub(super) fn words<const N: usize>(words: [&[u8]; N]) -> Words {
     words.into_iter().map(<[u8]>::to_vec).collect()
 }
 
+/// What is said of what is not written, because the nodes refuse its database.
+pub(super) fn no_database(database: u64, why: &str) -> String {
+    format!(
+        "nodes refuse its database {database} ({why}): give it another one, with MOVE at the \
+         source or as `database` in lines of JSON, and import it again"
+    )
+}
+
 /// How to connect to a server.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
@@ -215,15 +223,26 @@ impl SourceLink {
     }
 
     /// Further commands are about this database.
+    ///
+    /// # Errors
+    /// The server refuses it, or the connection failed.
     pub(super) fn select(&mut self, database: u64) -> Result<(), CommandFailed> {
+        match self.try_select(database)? {
+            None => Ok(()),
+            Some(why) => Err(self.server.failed(format!("database {database}: {why}"))),
+        }
+    }
+
+    /// The same. `Some`: why the server refuses it.
+    pub(super) fn try_select(&mut self, database: u64) -> Result<Option<String>, CommandFailed> {
         if self.database != database {
             let number = database.to_string();
             if let Reply::Error(why) = self.ask(words([b"SELECT", number.as_bytes()]))? {
-                return Err(self.server.failed(format!("database {database}: {why}")));
+                return Ok(Some(why));
             }
             self.database = database;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The largest value that the server takes. `usize::MAX`: the user may not ask.

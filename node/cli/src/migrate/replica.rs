@@ -10,7 +10,7 @@
 //! word in common, so one that a node does not take yet is tried again before any later one of its
 //! key.
 
-use super::link::{Server, SourceLink, Words, words};
+use super::link::{Server, SourceLink, Words, no_database, words};
 use super::progress::MigrationProgress;
 use super::writers::{MigrationTally, Writers};
 use crate::stay::Interrupts;
@@ -433,8 +433,17 @@ pub(super) fn execute(
         }
     }
     while !left.is_empty() {
-        link.select(database)?;
-        let replies = link.pipeline(&left)?;
+        let replies = match link.try_select(database)? {
+            None => link.pipeline(&left)?,
+            Some(why) => {
+                let why = if nothing_happened(&why) {
+                    why
+                } else {
+                    no_database(database, &why)
+                };
+                vec![Reply::Error(why); left.len()]
+            }
+        };
         let mut again = Vec::new();
         for (command, reply) in left.into_iter().zip(replies) {
             match reply {

@@ -1,6 +1,6 @@
 //! Threads with a connection each, which write keys. Keys are in no order among each other.
 
-use super::link::{Server, SourceLink};
+use super::link::{Server, SourceLink, no_database};
 use super::progress::MigrationProgress;
 use super::restoring::Restoring;
 use crate::CommandFailed;
@@ -300,11 +300,17 @@ impl Writer<'_> {
             counts.push(of_key.as_ref().map(Vec::len).map_err(Clone::clone));
             commands.extend(of_key.unwrap_or_default());
         }
-        let replies = match link
-            .select(database)
-            .and_then(|()| link.pipeline(&commands))
-        {
-            Ok(replies) => replies,
+        let replies = match link.try_select(database) {
+            Ok(None) => link.pipeline(&commands).map(Ok),
+            Ok(Some(why)) => Ok(Err(why)),
+            Err(failed) => Err(failed),
+        };
+        let replies = match replies {
+            Ok(Ok(replies)) => replies,
+            Ok(Err(why)) => {
+                self.link = Some(link);
+                return self.has_no_database(batch, (database, why));
+            }
             // What was sent may be done, and is done again.
             Err(failed) => {
                 self.servers.rotate_left(1);
@@ -341,6 +347,23 @@ impl Writer<'_> {
             tally.is_done(number);
         }
         (again, why)
+    }
+
+    /// A node refuses the database of these keys.
+    fn has_no_database(
+        &self,
+        batch: Vec<(u64, Restoring)>,
+        (database, why): (u64, String),
+    ) -> (Vec<(u64, Restoring)>, Option<CommandFailed>) {
+        if nothing_happened(&why) {
+            return (batch, Some(self.servers[0].failed(why)));
+        }
+        let (mut tally, why) = (self.shared.tally(), no_database(database, &why));
+        for (number, restoring) in batch {
+            tally.refuse(restoring.of.value.type_name(), &why, &restoring.of.key);
+            tally.is_done(number);
+        }
+        (Vec::new(), None)
     }
 }
 

@@ -223,6 +223,41 @@ fn a_key_with_an_element_that_is_too_large_stays_as_it_was() {
     assert_eq!(ask(&node, &["LLEN above"]), [Reply::Int(2)]);
 }
 
+/// An import repeated for a minute what could not be done, and ended.
+#[test]
+fn keys_of_databases_that_are_not_there_are_left_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    let line = |key: &str, database: u32| {
+        format!(r#"{{"key":"{key}","database":{database},"type":"string","value":"v"}}"#) + "\n"
+    };
+    let lines = line("a", 16) + &line("b", 15) + &line("c", 16) + &line("d", 0);
+    std::fs::write(path("keys.ndjson"), lines).expect("it is written");
+    let commands = appended(&["SELECT 16", "SET a 1", "SET c 1", "SELECT 15", "SET b 1"]);
+    std::fs::write(path("commands.aof"), commands).expect("it is written");
+    let node = serving(&[]);
+    for (file, what, more, words) in [
+        ("keys.ndjson", "string", &["--verify"][..], "2 keys were written"),
+        ("commands.aof", "SET", &[], "1 command of the source"),
+    ] {
+        let file = path(file);
+        let import = ["import", file.to_str().expect("UTF-8"), "--to", node.address("resp")];
+        let (status, said) = ended(&[&import[..], more].concat());
+        assert_eq!(status, 1, "{said}");
+        let refused = format!(
+            "NOT WRITTEN: 2 of {what}, the first of them \"a\": nodes refuse its database 16 (ERR \
+             DB index is out of range): give it another one"
+        );
+        for words in [words, &refused] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert_eq!(said.contains("2 DIFFER"), !more.is_empty(), "{said}");
+    }
+    let replies = ask(&node, &["GET d", "SELECT 15", "GET b"]);
+    let bulk = |text: &str| Reply::Bulk(text.into());
+    assert_eq!(replies, [bulk("v"), Reply::Simple("OK".into()), bulk("1")]);
+}
+
 /// The commands of a server, as its append-only file has them.
 fn appended(commands: &[&str]) -> String {
     let word = |word: &str| format!("${}\r\n{word}\r\n", word.len());
