@@ -27,7 +27,7 @@ pub(super) use export::Export;
 use super::{CommandFailed, say};
 use doyen::config;
 use doyen_placement::words::{KEYS, counted};
-use doyen_rdb::RdbKey;
+use doyen_rdb::{RdbKey, shown_key};
 use formats::{FileFormat, KeyReader, damaged};
 use link::Server;
 use progress::MigrationProgress;
@@ -262,7 +262,7 @@ impl MigrationTally {
         }
         for ((what, why), refused) in &self.refused {
             let count = refused.count;
-            let first = refused.first.escape_ascii();
+            let first = shown_key(&refused.first);
             say(format_args!(
                 "NOT WRITTEN: {count} of {what}, the first of them \"{first}\": {why}\n"
             ));

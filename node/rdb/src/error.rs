@@ -79,7 +79,7 @@ pub enum RdbError {
     },
 
     /// A value was refused.
-    #[error("key \"{}\": {source}", key.escape_ascii())]
+    #[error("key \"{}\": {source}", shown_key(key))]
     OfKey {
         /// Its key.
         key: Vec<u8>,
@@ -96,5 +96,33 @@ impl RdbError {
             key: key.to_vec(),
             source: Box::new(self),
         }
+    }
+}
+
+/// The most bytes of a key that are shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// A key or a name for a person to read. Of a long one, only its beginning and its length.
+#[must_use]
+pub fn shown_key(key: &[u8]) -> String {
+    match key.split_at_checked(SHOWN_BYTES_MAX) {
+        Some((begins, rest)) if !rest.is_empty() => {
+            format!("{}... ({} bytes)", begins.escape_ascii(), key.len())
+        }
+        _ => key.escape_ascii().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_key_the_beginning_is_shown() {
+        assert_eq!(shown_key(b"a\xff\n"), "a\\xff\\n");
+        assert_eq!(shown_key(&[b'k'; 200]), "k".repeat(200));
+        let long = RdbError::Footer.of_key(&[b'k'; 70_000]).to_string();
+        assert!(long.contains("k... (70000 bytes)\": "), "{long}");
+        assert!(long.len() < 400, "{long}");
     }
 }

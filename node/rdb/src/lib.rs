@@ -46,7 +46,7 @@ mod stream;
 mod value;
 mod write;
 
-pub use error::RdbError;
+pub use error::{RdbError, shown_key};
 pub use file::{RdbKey, RdbReader, RdbWriter};
 #[cfg(feature = "ndjson")]
 pub use ndjson::{NdjsonReader, NdjsonWriter};

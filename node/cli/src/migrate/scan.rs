@@ -6,7 +6,7 @@ use super::streams;
 use super::writers::now_ms;
 use crate::CommandFailed;
 use doyen::resp::client::Reply;
-use doyen_rdb::{HashField, RdbValue, ScoredMember, VALUE_BYTES_MAX};
+use doyen_rdb::{HashField, RdbValue, ScoredMember, VALUE_BYTES_MAX, shown_key};
 use std::collections::BTreeMap;
 
 /// Keys that are asked for at once.
@@ -90,7 +90,7 @@ fn dumped(
             Reply::Error(why) => match in_parts(server, link, &key)? {
                 Some(value) => value,
                 None => {
-                    return Err(server.failed(format!("DUMP \"{}\": {why}", key.escape_ascii())));
+                    return Err(server.failed(format!("DUMP \"{}\": {why}", shown_key(&key))));
                 }
             },
             _ => return Err(server.failed("it does not answer DUMP as Redis does")),

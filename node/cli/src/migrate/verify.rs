@@ -7,7 +7,7 @@ use super::writers::now_ms;
 use crate::{CommandFailed, say};
 use doyen::resp::client::Reply;
 use doyen_placement::words::{KEYS, counted};
-use doyen_rdb::{HashField, RdbValue};
+use doyen_rdb::{HashField, RdbValue, shown_key};
 
 /// Commands that are sent at once.
 const BATCH: usize = 256;
@@ -125,7 +125,7 @@ impl Verifier {
             say(format_args!(
                 "DIFFERS: {} \"{}\" of database {} in what {command} answers\n",
                 found.value.type_name(),
-                found.key.escape_ascii(),
+                shown_key(&found.key),
                 found.database,
             ));
         }

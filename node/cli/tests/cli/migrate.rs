@@ -258,6 +258,22 @@ fn keys_of_databases_that_are_not_there_are_left_out() {
     assert_eq!(replies, [bulk("v"), Reply::Simple("OK".into()), bulk("1")]);
 }
 
+#[test]
+fn of_a_long_key_that_is_refused_the_beginning_is_shown() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keys.ndjson");
+    let line = |key: &str| format!("{{\"key\":\"{key}\",\"type\":\"string\",\"value\":\"v\"}}\n");
+    std::fs::write(&path, line(&"k".repeat(70_000)) + &line("a")).expect("it is written");
+    let node = serving(&[]);
+    let file = path.to_str().expect("UTF-8");
+    let (status, said) = ended(&["import", file, "--to", node.address("resp"), "--verify"]);
+    assert_eq!(status, 1, "{said}");
+    for words in ["1 of string, the first of them \"kkk", "k... (70000 bytes)\": "] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(said.len() < 1_500, "{said}");
+}
+
 /// The commands of a server, as its append-only file has them.
 fn appended(commands: &[&str]) -> String {
     let word = |word: &str| format!("${}\r\n{word}\r\n", word.len());

@@ -1,6 +1,7 @@
 //! The forms that keys and their parts have in JSON. One form serves both directions, so that what
 //! is written is read.
 
+use crate::error::shown_key;
 use crate::stream::{
     RdbPendingEntry, RdbStream, RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup, RdbStreamId,
 };
@@ -297,7 +298,7 @@ pub(super) fn distinct<'a>(
     let mut seen = HashSet::with_capacity(names.size_hint().0);
     for name in names {
         if !seen.insert(name) {
-            let name = name.escape_ascii();
+            let name = shown_key(name);
             return Err(format!("the {what} \"{name}\" is there twice"));
         }
     }
