@@ -26,11 +26,11 @@ pub(super) use export::Export;
 
 use super::{CommandFailed, say};
 use doyen::config;
-use doyen_placement::words::{KEYS, counted};
+use doyen_placement::words::counted;
 use doyen_rdb::{RdbKey, shown_key};
 use formats::{FileFormat, KeyReader, damaged};
 use link::Server;
-use progress::MigrationProgress;
+use progress::{MigrationProgress, READ};
 use restoring::Restoring;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -133,7 +133,7 @@ impl Import {
         let format = FileFormat::of(self.format, path);
         let (mut file, size) = KeyReader::open(path, format)?;
         let writers = Writers::start(targets, self.connections)?;
-        let mut progress = MigrationProgress::new("keys were read", Some(size));
+        let mut progress = MigrationProgress::new(READ, Some(size));
         let read = self.keys_of(path, &mut file, |restoring, offset, number| {
             progress.show(number, offset);
             writers.put(restoring)
@@ -143,15 +143,18 @@ impl Import {
         let next = tally.next();
         if let Err(failed) = read.and(written) {
             tally.print();
+            let done = counted(next, ("key before it is done", "keys before it are done"));
             return Err(CommandFailed::new(format!(
-                "{}; {next} keys before it are done: continue with --from-key {next}",
+                "{}; {done}: continue with --from-key {next}",
                 failed.message
             )));
         }
         if file.functions() > 0 {
+            let several = "libraries of functions were left out";
+            let left_out = ("library of functions was left out", several);
             tally.note(format_args!(
-                "{} of functions were left out: there are no functions here",
-                counted(file.functions(), ("library", "libraries"))
+                "{}: there are no functions here",
+                counted(file.functions(), left_out)
             ));
         }
         tally.print();
@@ -211,7 +214,7 @@ impl Import {
             }
             None => {
                 let writers = Writers::start(targets, self.connections)?;
-                let mut progress = MigrationProgress::new("keys were read", None);
+                let mut progress = MigrationProgress::new(READ, None);
                 let read = scan::each(&source, |found, number| {
                     progress.show(number, 0);
                     writers.put(Restoring::new(found))
@@ -245,20 +248,17 @@ fn password(path: &Path) -> Result<String, CommandFailed> {
 impl MigrationTally {
     /// What was done, in a few lines.
     fn print(&self) {
-        let written = counted(self.keys, KEYS);
-        say(format_args!(
-            "{written} were written in {:.1?}\n",
-            self.took()
-        ));
+        let written = counted(self.keys, ("key was written", "keys were written"));
+        say(format_args!("{written} in {:.1?}\n", self.took()));
         if self.expired > 0 {
-            let expired = counted(self.expired, KEYS);
-            say(format_args!("{expired} had expired and were left out\n"));
+            let one = "key had expired and was left out";
+            let expired = counted(self.expired, (one, "keys had expired and were left out"));
+            say(format_args!("{expired}\n"));
         }
         if self.commands > 0 {
-            let commands = counted(self.commands, ("command", "commands"));
-            say(format_args!(
-                "{commands} of the source were executed after its keys\n"
-            ));
+            let one = "command of the source was executed";
+            let commands = counted(self.commands, (one, "commands of the source were executed"));
+            say(format_args!("{commands} after its keys\n"));
         }
         for ((what, why), refused) in &self.refused {
             let count = refused.count;

@@ -7,7 +7,7 @@
 
 use super::formats::{damaged, open, unread};
 use super::link::{Server, SourceLink};
-use super::progress::MigrationProgress;
+use super::progress::{EXECUTED, MigrationProgress};
 use super::replica::{CommandStream, execute};
 use super::writers::{MigrationTally, Writers};
 use crate::CommandFailed;
@@ -84,7 +84,7 @@ fn commands(
     tally: &mut MigrationTally,
 ) -> Result<(), CommandFailed> {
     let mut stream = CommandStream::new(file, offset);
-    let mut progress = MigrationProgress::new("commands were executed", None);
+    let mut progress = MigrationProgress::new(EXECUTED, None);
     while !stream.has_ended().map_err(|e| unread(path, &e))? {
         let (database, batch) = stream.batch().map_err(|e| {
             CommandFailed::new(format!(

@@ -6,7 +6,7 @@ use super::link::Server;
 use super::progress::MigrationProgress;
 use super::{password, scan};
 use crate::{CommandFailed, say};
-use doyen_placement::words::{KEYS, counted};
+use doyen_placement::words::counted;
 use doyen_rdb::{NdjsonWriter, RdbError, RdbWriter};
 use std::fs::File;
 use std::io::BufWriter;
@@ -15,6 +15,9 @@ use std::process::ExitCode;
 
 /// The version of RDB that Redis 7.0 and newer and Valkey read.
 const RDB_VERSION: u16 = 10;
+
+/// What is done with keys.
+const WRITTEN: (&str, &str) = ("key was written", "keys were written");
 
 /// Writes all keys to a file of Redis, or to one of JSON.
 #[derive(Debug, clap::Args)]
@@ -72,8 +75,8 @@ impl Export {
         }
         let keys = done?;
         std::fs::rename(&part, &self.file).map_err(|e| unwritten(&self.file, &e))?;
-        let (keys, file) = (counted(keys, KEYS), self.file.display());
-        say(format_args!("{keys} are in {file}\n"));
+        let (keys, file) = (counted(keys, ("key is", "keys are")), self.file.display());
+        say(format_args!("{keys} in {file}\n"));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -109,7 +112,7 @@ impl Export {
             }
             FileFormat::Ndjson => KeyWriter::Ndjson(NdjsonWriter::new(file)),
         };
-        let (mut progress, mut keys) = (MigrationProgress::new("keys were written", None), 0);
+        let (mut progress, mut keys) = (MigrationProgress::new(WRITTEN, None), 0);
         scan::each(server, |found, number| {
             keys = number;
             progress.show(number, 0);

@@ -2,14 +2,20 @@
 //! terminal, there is a line every ten seconds.
 
 use crate::bytes;
+use doyen_placement::words::counted;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 /// How wide the bar is.
 const BAR: u64 = 30;
 
+/// What is done with what an import takes in.
+pub(super) const READ: (&str, &str) = ("key was read", "keys were read");
+pub(super) const EXECUTED: (&str, &str) = ("command was executed", "commands were executed");
+
 pub(super) struct MigrationProgress {
-    what: &'static str,
+    /// What was done with one key or command, and with several.
+    what: (&'static str, &'static str),
     /// How many bytes there are in all, if that is known.
     size: Option<u64>,
     began: Instant,
@@ -19,7 +25,7 @@ pub(super) struct MigrationProgress {
 }
 
 impl MigrationProgress {
-    pub(super) fn new(what: &'static str, size: Option<u64>) -> Self {
+    pub(super) fn new(what: (&'static str, &'static str), size: Option<u64>) -> Self {
         let (is_terminal, now) = (std::io::stderr().is_terminal(), Instant::now());
         let every = if is_terminal {
             Duration::from_millis(200)
@@ -61,7 +67,11 @@ impl MigrationProgress {
 
     fn line(&self, took: Duration, count: u64, done: u64) -> String {
         let seconds = took.as_secs().max(1);
-        let text = format!("{count} {}, {} a second", self.what, count / seconds);
+        let text = format!(
+            "{}, {} a second",
+            counted(count, self.what),
+            count / seconds
+        );
         let Some(size) = self.size.filter(|size| *size > 0) else {
             return text;
         };
@@ -80,11 +90,12 @@ mod tests {
 
     #[test]
     fn a_line_says_the_part_the_rate_and_the_time_left() {
-        let progress = MigrationProgress::new("keys", Some(4_000));
+        let progress = MigrationProgress::new(READ, Some(4_000));
         let line = progress.line(Duration::from_secs(2), 100, 1_000);
         assert_eq!(
             line,
-            "[#######-----------------------] 25 % of 4000 B: 100 keys, 50 a second, about 6 s left"
+            "[#######-----------------------] 25 % of 4000 B: 100 keys were read, 50 a second, \
+             about 6 s left"
         );
     }
 }

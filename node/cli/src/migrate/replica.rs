@@ -11,7 +11,7 @@
 //! key.
 
 use super::link::{Server, SourceLink, Words, no_database, words};
-use super::progress::MigrationProgress;
+use super::progress::{EXECUTED, MigrationProgress};
 use super::writers::{MigrationTally, Writers};
 use crate::stay::Interrupts;
 use crate::{CommandFailed, complain, runtime};
@@ -141,7 +141,7 @@ pub(super) fn follow(
     let interrupted = on_interrupt(replica.stream.try_clone().map_err(failed)?)?;
     let mut stream = CommandStream::new(replica.reader, replica.offset);
     let mut link = SourceLink::connect(&targets[0])?;
-    let mut progress = MigrationProgress::new("commands were executed", None);
+    let mut progress = MigrationProgress::new(EXECUTED, None);
     loop {
         if target.is_some_and(|target| stream.offset >= target) {
             progress.end();

@@ -6,7 +6,7 @@ use super::streams;
 use super::writers::now_ms;
 use crate::{CommandFailed, say};
 use doyen::resp::client::Reply;
-use doyen_placement::words::{KEYS, counted};
+use doyen_placement::words::counted;
 use doyen_rdb::{HashField, RdbValue, shown_key};
 
 /// Commands that are sent at once.
@@ -63,17 +63,18 @@ impl Verifier {
     /// Says what was found, and whether all is the same.
     pub(super) fn finish(mut self) -> Result<bool, CommandFailed> {
         self.compare()?;
-        let compared = counted(self.compared, KEYS);
-        let different = match self.different {
-            0 => "all are the same".to_owned(),
-            different => format!("{different} DIFFER"),
+        let compared = counted(self.compared, ("key was compared", "keys were compared"));
+        let different = match (self.different, self.compared) {
+            (0, 1) => "it is the same".to_owned(),
+            (0, _) => "all are the same".to_owned(),
+            (different, _) => counted(different, ("DIFFERS", "DIFFER")),
         };
-        say(format_args!("{compared} were compared: {different}\n"));
+        say(format_args!("{compared}: {different}\n"));
         if self.passed_over > 0 {
-            let passed_over = counted(self.passed_over, KEYS);
-            say(format_args!(
-                "{passed_over} expire at this time and were not compared\n"
-            ));
+            let one = "key expires at this time and was not compared";
+            let several = "keys expire at this time and were not compared";
+            let passed_over = counted(self.passed_over, (one, several));
+            say(format_args!("{passed_over}\n"));
         }
         Ok(self.different == 0)
     }

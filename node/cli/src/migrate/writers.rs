@@ -1,7 +1,7 @@
 //! Threads with a connection each, which write keys. Keys are in no order among each other.
 
 use super::link::{Server, SourceLink, no_database};
-use super::progress::MigrationProgress;
+use super::progress::{MigrationProgress, READ};
 use super::restoring::Restoring;
 use crate::CommandFailed;
 use doyen::resp::client::{Reply, nothing_happened};
@@ -135,7 +135,7 @@ impl Writers {
         (size, database): (Option<u64>, Option<u64>),
         failed: impl Fn(RdbError) -> CommandFailed,
     ) -> Result<(), CommandFailed> {
-        let (mut progress, mut number) = (MigrationProgress::new("keys were read", size), 0);
+        let (mut progress, mut number) = (MigrationProgress::new(READ, size), 0);
         while let Some(found) = file.next() {
             let found = found.map_err(&failed)?;
             number += 1;

@@ -237,11 +237,26 @@ fn keys_of_databases_that_are_not_there_are_left_out() {
     std::fs::write(path("commands.aof"), commands).expect("it is written");
     let node = serving(&[]);
     for (file, what, more, words) in [
-        ("keys.ndjson", "string", &["--verify"][..], "2 keys were written"),
-        ("commands.aof", "SET", &[], "1 command of the source"),
+        (
+            "keys.ndjson",
+            "string",
+            &["--verify"][..],
+            "2 keys were written",
+        ),
+        (
+            "commands.aof",
+            "SET",
+            &[],
+            "1 command of the source was executed",
+        ),
     ] {
         let file = path(file);
-        let import = ["import", file.to_str().expect("UTF-8"), "--to", node.address("resp")];
+        let import = [
+            "import",
+            file.to_str().expect("UTF-8"),
+            "--to",
+            node.address("resp"),
+        ];
         let (status, said) = ended(&[&import[..], more].concat());
         assert_eq!(status, 1, "{said}");
         let refused = format!(
@@ -268,7 +283,12 @@ fn of_a_long_key_that_is_refused_the_beginning_is_shown() {
     let file = path.to_str().expect("UTF-8");
     let (status, said) = ended(&["import", file, "--to", node.address("resp"), "--verify"]);
     assert_eq!(status, 1, "{said}");
-    for words in ["1 of string, the first of them \"kkk", "k... (70000 bytes)\": "] {
+    for words in [
+        "1 key was written",
+        "1 of string, the first of them \"kkk",
+        "k... (70000 bytes)\": ",
+        "2 keys were compared: 1 DIFFERS",
+    ] {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(said.len() < 1_500, "{said}");
