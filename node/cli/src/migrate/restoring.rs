@@ -28,6 +28,16 @@ impl Restoring {
         Self { of, bytes }
     }
 
+    /// Whether nothing is left of it at this time.
+    pub(super) fn has_expired(&self, now: u64) -> bool {
+        let is_over = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        let is_empty = match &self.of.value {
+            RdbValue::Hash(all) => all.iter().all(|it| is_over(it.deadline)),
+            _ => false,
+        };
+        is_over(self.of.deadline) || is_empty
+    }
+
     /// The commands that write it, in their order, for nodes whose largest value has `value_max`
     /// bytes. Done again, they leave the same. `Err`: it cannot be written, because of its type or
     /// its size.

@@ -253,7 +253,7 @@ impl Writer<'_> {
         let began = Instant::now();
         let mut by_database: BTreeMap<u64, Vec<(u64, Restoring)>> = BTreeMap::new();
         for (number, restoring) in batch {
-            if restoring.of.deadline.is_some_and(|at| at <= now_ms()) {
+            if restoring.has_expired(now_ms()) {
                 let mut tally = self.shared.tally();
                 tally.expired += 1;
                 tally.is_done(number);
