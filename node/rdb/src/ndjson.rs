@@ -30,7 +30,8 @@ use crate::error::RdbError;
 use crate::file::RdbKey;
 use crate::value::{RdbValue, UnreadType};
 use rows::{
-    FieldRow, JsonBytes, JsonNumber, KeyRow, LineType, MemberRow, StreamRow, ValueRows, distinct,
+    FieldRow, JsonBytes, JsonNumber, JsonObject, KeyRow, LineType, MemberRow, StreamRow, ValueRows,
+    distinct,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -117,7 +118,9 @@ impl<R: BufRead> Iterator for NdjsonReader<R> {
 
 /// The key of a line.
 fn key(line: &[u8]) -> Result<RdbKey, String> {
-    let row: KeyRow<&RawValue> = serde_json::from_slice(line).map_err(|e| shown(&why(&e, 0)))?;
+    let row: JsonObject<KeyRow<'_, &RawValue>> =
+        serde_json::from_slice(line).map_err(|e| shown(&why(&e, 0)))?;
+    let row = row.0;
     let text = row.value.get();
     let value = ValueText {
         text,
@@ -155,18 +158,21 @@ impl<'a> ValueText<'a> {
                 RdbValue::Set(all)
             }
             LineType::SortedSet => {
-                let rows = self.parse::<Vec<MemberRow<'_>>>()?.into_iter();
-                let all: Vec<_> = rows.map(MemberRow::into_member).collect();
+                let rows = self.parse::<Vec<JsonObject<MemberRow<'_>>>>()?.into_iter();
+                let all: Vec<_> = rows.map(|row| row.0.into_member()).collect();
                 distinct("member", all.iter().map(|it| &it.member[..]))?;
                 RdbValue::SortedSet(all)
             }
             LineType::Hash => {
-                let rows = self.parse::<Vec<FieldRow<'_>>>()?.into_iter();
-                let all: Vec<_> = rows.map(FieldRow::into_field).collect();
+                let rows = self.parse::<Vec<JsonObject<FieldRow<'_>>>>()?.into_iter();
+                let all: Vec<_> = rows.map(|row| row.0.into_field()).collect();
                 distinct("field", all.iter().map(|it| &it.field[..]))?;
                 RdbValue::Hash(all)
             }
-            LineType::Stream => RdbValue::Stream(self.parse::<StreamRow<'_>>()?.into_stream()?),
+            LineType::Stream => {
+                let row = self.parse::<JsonObject<StreamRow<'_>>>()?.0;
+                RdbValue::Stream(row.into_stream()?)
+            }
         };
         if value.is_empty() {
             return Err("its value has no element, and there are no empty collections".into());

@@ -276,6 +276,57 @@ fn a_refusal_says_where_and_what_is_wrong() {
     );
 }
 
+/// serde takes the fields of a struct in an array as well.
+#[test]
+fn arrays_in_the_place_of_objects_are_refused() {
+    let whole = all_of(br#"["k",0,"string","v",null]"#)
+        .unwrap_err()
+        .to_string();
+    let expected = "line 1: at its byte 0: invalid type: sequence, expected an object with `key`";
+    assert!(whole.starts_with(expected), "{whole}");
+    let entry = r#"{"id":"5-0","fields":[["f","v"]]}"#;
+    for (kind, value, expected) in [
+        (
+            "hash",
+            r#"[["f","v",null]]"#.to_owned(),
+            "`field` and `value`",
+        ),
+        (
+            "sorted set",
+            r#"[["m",1]]"#.to_owned(),
+            "`member` and `score`",
+        ),
+        (
+            "stream",
+            format!(r#"[[{entry}],null,null,"0-0",[]]"#),
+            "`entries`",
+        ),
+        (
+            "stream",
+            r#"{"entries":[["5-0",[["f","v"]]]]}"#.to_owned(),
+            "`id` and `fields`",
+        ),
+        (
+            "stream",
+            format!(r#"{{"entries":[{entry}],"groups":[["g","5-0",null,[],[]]]}}"#),
+            "`name` and `last_delivered_id`",
+        ),
+        (
+            "stream",
+            format!(
+                r#"{{"entries":[{entry}],"groups":[{{"name":"g","last_delivered_id":"5-0",
+                "consumers":[["c",9,null]]}}]}}"#
+            )
+            .replace('\n', ""),
+            "`name` and `seen_at_ms`",
+        ),
+    ] {
+        let refused = refusal(kind, &value);
+        let what = format!("invalid type: sequence, expected an object with {expected}");
+        assert!(refused.ends_with(&what), "{value}: {refused}");
+    }
+}
+
 #[test]
 fn a_refusal_repeats_no_control_characters_and_no_long_text() {
     let refused = refusal(

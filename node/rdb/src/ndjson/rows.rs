@@ -17,6 +17,37 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+/// A row as an object. What serde derives also takes an array of the fields, in their order.
+pub(super) struct JsonObject<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::deserialize(ObjectDeserializer(from)).map(Self)
+    }
+}
+
+/// Gives a struct an object alone.
+struct ObjectDeserializer<D>(D);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ObjectDeserializer<D> {
+    type Error = D::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_map(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        ignored_any
+    }
+}
+
+fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let rows = Vec::<JsonObject<T>>::deserialize(from)?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
 /// A whole line.
 #[derive(Serialize, Deserialize)]
 #[serde(
@@ -242,6 +273,7 @@ impl<'a> FieldRow<'a> {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `entries`")]
 pub(super) struct StreamRow<'a> {
+    #[serde(deserialize_with = "objects")]
     entries: Vec<EntryRow<'a>>,
     /// Without it, the id of the last entry.
     #[serde(default)]
@@ -251,7 +283,7 @@ pub(super) struct StreamRow<'a> {
     entries_added: Option<JsonNumber>,
     #[serde(default)]
     max_deleted_entry_id: JsonId,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     groups: Vec<GroupRow<'a>>,
 }
 
@@ -393,9 +425,9 @@ struct GroupRow<'a> {
     /// Without it, that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     entries_read: Option<JsonNumber>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     consumers: Vec<ConsumerRow<'a>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     pending: Vec<PendingRow<'a>>,
 }
 
