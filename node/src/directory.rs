@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `lock` | nothing: the process that has the directory holds its lock | once |
 //! | `count` | how many processes began with the directory | at each start |
-//! | `key` | the seed of the key of votes | once, and when the cluster went on without it |
+//! | `key` | the seed of the key of votes | once, and if the cluster went on without it |
 //! | `agreement` | votes, promises and tables | by a [`writer`] thread, before they count |
 //!
 //! Each file is replaced as a whole: the new one is written beside it, synced and renamed, and the

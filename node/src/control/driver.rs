@@ -135,7 +135,7 @@ pub(super) async fn run(
             Some(durable) => Agreement::resume(config.clone(), *durable, clock::now()),
             None => Agreement::new(config.clone(), clock::now()),
         },
-        disk: Disk {
+        disk: DirectoryDisk {
             writer,
             machine: 0,
             starts,
@@ -191,7 +191,7 @@ struct DriverInputs {
 }
 
 /// The directory of this node, if it has one.
-struct Disk {
+struct DirectoryDisk {
     writer: Option<DirectoryWriter>,
     /// The number of the machine, whose writes count from 1.
     machine: u64,
@@ -201,7 +201,7 @@ struct Disk {
 
 pub(super) struct ControlDriver {
     agreement: Agreement,
-    disk: Disk,
+    disk: DirectoryDisk,
     /// For the next machine, if this process is expelled.
     config: AgreementConfig,
     identity: Arc<Identity>,
@@ -919,13 +919,6 @@ impl ControlDriver {
         self.shared.extend_lease(Time::ZERO);
         self.hints.set_scope(None);
         self.pinged.clear();
-        // The last one of all keeps the cluster.
-        let mut members = self.view.iter().flat_map(|view| &view.installed.members);
-        if let Some(writer) = &self.disk.writer
-            && members.any(|m| m.id != self.config.id)
-        {
-            writer.leave();
-        }
         self.leaving.is_gone();
     }
 

@@ -56,14 +56,14 @@ impl FileKind {
 }
 
 /// What a file says, and whose it is. `None`: there is no such file.
-pub(super) type Content = Option<(DirectoryId, Vec<u8>)>;
+pub(super) type FileContent = Option<(DirectoryId, Vec<u8>)>;
 
 /// Reads a file of a directory, which must be of this directory, if that is known.
 pub(super) fn read(
     dir: &Path,
     kind: FileKind,
     id: Option<DirectoryId>,
-) -> Result<Content, DirectoryError> {
+) -> Result<FileContent, DirectoryError> {
     let path = dir.join(kind.name());
     let mut bytes = Vec::new();
     let read =

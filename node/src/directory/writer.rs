@@ -38,25 +38,25 @@ pub(crate) enum DiskEvent {
 
 /// What is to be done.
 #[derive(Debug, Default)]
-struct Slot {
+struct WriterWork {
     /// The number of the machine whose writes count: each one begins with an empty directory.
     machine: u64,
     /// What it writes, and the number of the write.
     store: Option<(u64, Box<Durable>)>,
-    /// The directory forgets what it has. If a key is given, it is the next one.
-    forget: Option<Option<Zeroizing<[u8; 32]>>>,
+    /// The directory forgets what it has, and gets this key.
+    forget: Option<Zeroizing<[u8; 32]>>,
     ended: bool,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    slot: Mutex<Slot>,
+struct WriterQueue {
+    slot: Mutex<WriterWork>,
     changed: Condvar,
 }
 
-impl Shared {
+impl WriterQueue {
     /// A panic elsewhere leaves it whole: each change is an assignment.
-    fn slot(&self) -> MutexGuard<'_, Slot> {
+    fn slot(&self) -> MutexGuard<'_, WriterWork> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl Shared {
 /// Hands work to the thread.
 #[derive(Debug)]
 pub(crate) struct DirectoryWriter {
-    shared: Arc<Shared>,
+    shared: Arc<WriterQueue>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -74,7 +74,7 @@ impl DirectoryWriter {
         directory: Directory,
         events: UnboundedSender<DiskEvent>,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WriterQueue::default());
         let files = directory.files;
         let thread = std::thread::Builder::new().name("doyen-disk".into());
         let thread = {
@@ -96,17 +96,8 @@ impl DirectoryWriter {
     /// The cluster went on without this process: the directory forgets everything, and has this key
     /// from now on. Returns the number of the next machine.
     pub(crate) fn begin_again(&self, seed: [u8; 32]) -> u64 {
-        self.forget(Some(Zeroizing::new(seed)))
-    }
-
-    /// This process has left its cluster for good.
-    pub(crate) fn leave(&self) {
-        self.forget(None);
-    }
-
-    fn forget(&self, key: Option<Zeroizing<[u8; 32]>>) -> u64 {
         let mut slot = self.shared.slot();
-        slot.forget = Some(key);
+        slot.forget = Some(Zeroizing::new(seed));
         slot.store = None;
         slot.machine += 1;
         self.shared.changed.notify_one();
@@ -129,7 +120,7 @@ impl Drop for DirectoryWriter {
     }
 }
 
-fn run(files: &DirectoryFiles, shared: &Shared, events: &UnboundedSender<DiskEvent>) {
+fn run(files: &DirectoryFiles, shared: &WriterQueue, events: &UnboundedSender<DiskEvent>) {
     // It fails only if the control thread has ended.
     let say = |event| _ = events.send(event);
     let mut slot = shared.slot();
@@ -175,15 +166,12 @@ fn run(files: &DirectoryFiles, shared: &Shared, events: &UnboundedSender<DiskEve
 
 fn carry_out(
     files: &DirectoryFiles,
-    forget: Option<&Option<Zeroizing<[u8; 32]>>>,
+    forget: Option<&Zeroizing<[u8; 32]>>,
     store: Option<&Durable>,
 ) -> Result<(), DirectoryError> {
-    if let Some(key) = forget {
+    if let Some(seed) = forget {
         remove(&files.path, FileKind::Agreement)?;
-        match key {
-            Some(seed) => files.replace(FileKind::Key, &seed[..])?,
-            None => remove(&files.path, FileKind::Key)?,
-        }
+        files.replace(FileKind::Key, &seed[..])?;
     }
     if let Some(durable) = store {
         let content = codec::encode_numbered(durable, codec::BYTES_MAX)

@@ -515,8 +515,7 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let identity = identity_of(&config.trust, TrustRole::Member, &name)?;
 
     // Counts this start, so only a node whose ports are open takes it.
-    let directory = config.dir.as_deref().map(Directory::open).transpose();
-    let directory = directory.map_err(|e| ConfigError(e.to_string()))?;
+    let directory = directory(&config)?;
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
     let shared = Arc::new(Shared::new(me));
@@ -547,13 +546,13 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
         data::start(data_options, fronts, shared.clone(), upcall).map_err(|e| system(&e))?;
-    let mut agreement = agreement(&config, me, &name, &addresses, timing);
-    if let Some(dir) = &directory {
-        agreement.signing_seed = dir.signing_seed;
-        agreement.directory = true;
-    }
+    let signing_seed = directory.as_ref().map(|dir| dir.signing_seed);
     let control_options = ControlOptions {
-        agreement,
+        agreement: AgreementConfig {
+            directory: directory.is_some(),
+            signing_seed: signing_seed.unwrap_or_else(|| SigningSeed::new(rand::random())),
+            ..agreement(&config, me, &name, &addresses, timing)
+        },
         directory,
         identity: identity.clone(),
         socket: sockets.control,
@@ -625,6 +624,12 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         #[cfg(feature = "metrics")]
         metrics,
     }))
+}
+
+/// What the node must not forget, if it has a directory.
+fn directory(config: &Config) -> Result<Option<Directory>, ConfigError> {
+    let opened = config.dir.as_deref().map(Directory::open).transpose();
+    opened.map_err(|e| ConfigError(e.to_string()))
 }
 
 /// Logs how much memory the node may use.
