@@ -6,6 +6,7 @@ use crate::{CommandFailed, runtime, say};
 use doyen::testkit::{NotStarted, Process};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -159,6 +160,8 @@ impl Dev {
         let binary = std::env::current_exe()
             .map_err(|e| CommandFailed::new(format!("cannot start node {name}: {e}")))?;
         let mut command = Command::new(binary);
+        // Ctrl-C in a terminal reaches a whole group. A second signal would end a node that leaves.
+        command.process_group(0);
         // Variables of the operator's own nodes are not meant for these.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("DOYEN_") {

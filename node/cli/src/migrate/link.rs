@@ -161,6 +161,8 @@ pub(super) struct SourceLink {
     runtime: Runtime,
     client: RespClient,
     database: u64,
+    /// It is a node of a Redis Cluster, which has one database.
+    clustered: bool,
 }
 
 impl SourceLink {
@@ -177,8 +179,10 @@ impl SourceLink {
                         runtime,
                         client,
                         database: 0,
+                        clustered: false,
                     };
                     link.log_in()?;
+                    link.look_at_server()?;
                     return Ok(link);
                 }
                 Ok(Err(e)) => failed = server.failed(format!("{e}; is the server running?")),
@@ -197,6 +201,23 @@ impl SourceLink {
             if let Reply::Error(why) = self.ask(command)? {
                 return Err(self.server.failed(why));
             }
+        }
+        Ok(())
+    }
+
+    /// Notes whether it is clustered. The cluster-aware port of a node of Doyen is refused: it has
+    /// the keys of that node alone.
+    fn look_at_server(&mut self) -> Result<(), CommandFailed> {
+        let Reply::Bulk(text) = self.ask(words([b"INFO", b"server"]))? else {
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let says = |what: &str| text.lines().any(|line| line.starts_with(what));
+        self.clustered = says("redis_mode:cluster");
+        if self.clustered && says("doyen_version") {
+            let why = "this is the port for cluster-aware clients (--resp-cluster), which has the \
+                       keys of one node alone: give the port that answers for all keys (--resp)";
+            return Err(self.server.failed(why));
         }
         Ok(())
     }
@@ -247,7 +268,15 @@ impl SourceLink {
 
     /// The largest value that the server takes. `usize::MAX`: the user may not ask.
     pub(super) fn value_max(&mut self) -> Result<usize, CommandFailed> {
-        let reply = self.ask(words([b"CONFIG", b"GET", b"proto-max-bulk-len"]))?;
+        let number = self.setting(b"proto-max-bulk-len")?;
+        Ok(number
+            .and_then(|number| number.try_into().ok())
+            .unwrap_or(usize::MAX))
+    }
+
+    /// A setting that is a number. `None`: the user may not ask.
+    fn setting(&mut self, name: &[u8]) -> Result<Option<u64>, CommandFailed> {
+        let reply = self.ask(words([b"CONFIG", b"GET", name]))?;
         let number = match &reply {
             Reply::Array(pair) => match &pair[..] {
                 [_, Reply::Bulk(number)] => str::from_utf8(number).ok(),
@@ -255,17 +284,25 @@ impl SourceLink {
             },
             _ => None,
         };
-        let number = number.and_then(|number| number.parse().ok());
-        Ok(number.unwrap_or(usize::MAX))
+        Ok(number.and_then(|number| number.parse().ok()))
     }
 
-    /// The numbers of the databases that have keys.
+    /// The numbers of the databases that may have keys. A node of Doyen answers for all keys, and its
+    /// INFO counts those alone that it leads.
     pub(super) fn databases(&mut self) -> Result<Vec<u64>, CommandFailed> {
         if let Some(only) = self.server.database {
             return Ok(vec![only]);
         }
-        let Reply::Bulk(text) = self.ask(words([b"INFO", b"keyspace"]))? else {
-            return Err(self.server.failed("INFO keyspace has no text"));
+        if self.clustered {
+            return Ok(vec![0]);
+        }
+        if let Some(count) = self.setting(b"databases")? {
+            return Ok((0..count).collect());
+        }
+        let text = match self.ask(words([b"INFO", b"keyspace"]))? {
+            Reply::Bulk(text) => text,
+            Reply::Error(why) => return Err(self.server.failed(format!("INFO: {why}"))),
+            _ => return Err(self.server.failed("INFO keyspace has no text")),
         };
         let text = String::from_utf8_lossy(&text).into_owned();
         let number = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse().ok();

@@ -279,6 +279,32 @@ fn keys_of_databases_that_are_not_there_are_left_out() {
     assert_eq!(replies, [bulk("v"), Reply::Simple("OK".into()), bulk("1")]);
 }
 
+/// A node counts in INFO the keys that it leads alone, so those of a whole database were left out.
+#[test]
+fn an_export_has_all_databases_whichever_node_is_asked() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let node = serving(&[]);
+    ask(&node, &["SET a 1", "SELECT 3", "SET b 2"]);
+    let witness = serving(&["--witness", "--seed", node.address("listen")]);
+    let from = witness.address("resp");
+    done(
+        &["export", &path("all.ndjson"), "--from", from],
+        "2 keys are in",
+    );
+    // The other port has the keys of one node.
+    let port = node.address("resp-cluster");
+    let file = path("part.ndjson");
+    for refused in [
+        &["export", &file, "--from", port][..],
+        &["import", &path("all.ndjson"), "--to", port],
+    ] {
+        let (status, said) = ended(refused);
+        let words = "(--resp-cluster), which has the keys of one node alone: give the port";
+        assert!(status == 1 && said.contains(words), "{said}");
+    }
+}
+
 #[test]
 fn of_a_long_key_that_is_refused_the_beginning_is_shown() {
     let directory = tempfile::tempdir().expect("a directory");
