@@ -14,6 +14,7 @@
 mod alive;
 mod catching_up;
 pub mod counted;
+mod disk;
 mod driver;
 mod leaving;
 mod past;

@@ -3,6 +3,7 @@
 use super::alive::Alive;
 use super::catching_up::CatchingUp;
 use super::counted::{ClientsAsked, Counted};
+use super::disk::DirectoryDisk;
 use super::leaving::Leaving;
 use super::past::Past;
 use super::planning::Planning;
@@ -13,13 +14,12 @@ use super::{ClusterStatus, Command, ControlOptions, ControlPaths, Coordinated, E
 use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
-use crate::directory::{Directory, DirectoryWriter, DiskEvent};
+use crate::directory::DiskEvent;
 use crate::events::{EventLog, minute_of_day};
 use crate::history::Samples;
 use crate::hooks::Hooks;
 use crate::net::endpoint::DialFailure;
 use crate::net::envelope::Envelope;
-use crate::net::hello::DirectoryStart;
 use crate::net::hints::{Hints, Scope};
 use crate::net::identity::Identity;
 use crate::net::notice::Notices;
@@ -80,25 +80,20 @@ pub(super) async fn run(
     let advertised = config.addresses.control;
     identity.set_key(&config.signing_seed);
     let durable = directory.as_mut().and_then(|dir| dir.durable.take());
-    let starts = directory.as_ref().map(Directory::starts);
-    let name = OwnName {
-        id: durable.as_ref().map_or(config.id, |durable| durable.me),
-        start: DirectoryStart::of(config.id, starts),
-    };
     let (disk_in, disk_events) = mpsc::unbounded_channel();
-    let writer = directory.map(|dir| DirectoryWriter::start(dir, disk_in));
-    let begun = writer.transpose().and_then(|writer| {
+    let begun = DirectoryDisk::start(directory, disk_in).and_then(|disk| {
+        let id = durable.as_ref().map_or(config.id, |durable| durable.me);
         let peers = ControlPeers::start(
             socket,
             advertised,
             identity.clone(),
-            (name, config.level_max),
+            (disk.name(id, config.id), config.level_max),
             ends.counted.traffic.clone(),
             hooks.clone(),
         );
-        Ok((writer, peers?))
+        Ok((disk, peers?))
     });
-    let (writer, (peers, peer_events)) = match begun {
+    let (disk, (peers, peer_events)) = match begun {
         Ok(begun) => begun,
         Err(e) => return drop(started.send(Err(e))),
     };
@@ -135,11 +130,7 @@ pub(super) async fn run(
             Some(durable) => Agreement::resume(config.clone(), *durable, clock::now()),
             None => Agreement::new(config.clone(), clock::now()),
         },
-        disk: DirectoryDisk {
-            writer,
-            machine: 0,
-            starts,
-        },
+        disk,
         config,
         identity,
         shared,
@@ -148,8 +139,7 @@ pub(super) async fn run(
         log: ends.log,
         fatal: ends.fatal,
         hints,
-        seeds: SeedNames::new(names),
-        company,
+        seeds: SeedNames::new(names, company),
         notices: Notices::default(),
         view: None,
         past: Past::default(),
@@ -190,15 +180,6 @@ struct DriverInputs {
     disk: mpsc::UnboundedReceiver<DiskEvent>,
 }
 
-/// The directory of this node, if it has one.
-struct DirectoryDisk {
-    writer: Option<DirectoryWriter>,
-    /// The number of the machine, whose writes count from 1.
-    machine: u64,
-    /// How many processes began with the directory.
-    starts: Option<u64>,
-}
-
 pub(super) struct ControlDriver {
     agreement: Agreement,
     disk: DirectoryDisk,
@@ -212,7 +193,6 @@ pub(super) struct ControlDriver {
     fatal: watch::Sender<Option<String>>,
     hints: Hints,
     seeds: SeedNames,
-    company: watch::Sender<Company>,
     notices: Notices,
     view: Option<View>,
     past: Past,
@@ -414,8 +394,7 @@ impl ControlDriver {
     fn on_disk(&mut self, event: DiskEvent) {
         match event {
             DiskEvent::Synced { machine, write } => {
-                // A former machine's writes say nothing of this one's.
-                if machine == self.disk.machine {
+                if self.disk.is_of_present(machine) {
                     self.handle(Input::Stored(write));
                 }
             }
@@ -429,10 +408,7 @@ impl ControlDriver {
 
     /// Who this process is for others.
     fn own_name(&self) -> OwnName {
-        OwnName {
-            id: self.agreement.id(),
-            start: DirectoryStart::of(self.config.id, self.disk.starts),
-        }
+        self.disk.name(self.agreement.id(), self.config.id)
     }
 
     /// Whether this process speaks in the name of this member.
@@ -747,11 +723,7 @@ impl ControlDriver {
                 Output::Event(event) => self.tell(event),
                 Output::UsedOk => self.tickets.is_used(),
                 // They come to processes with a directory alone (rule 14).
-                Output::Store(write, durable) => {
-                    if let Some(writer) = &self.disk.writer {
-                        writer.store(write, durable);
-                    }
-                }
+                Output::Store(write, durable) => self.disk.store(write, durable),
                 Output::Renamed => self.renamed(),
                 Output::HandedOver => self.leaving.handed_over(),
                 Output::Left => self.leave(),
@@ -788,8 +760,7 @@ impl ControlDriver {
         } else {
             Company::Alone
         };
-        self.company
-            .send_if_modified(|before| std::mem::replace(before, company) != company);
+        self.seeds.keeps(company);
         if self.view.is_none() {
             tracing::info!(
                 "member of cluster {} with {}",
@@ -881,9 +852,7 @@ impl ControlDriver {
         self.config.order_key = OrderKey(rand::random());
         let seed = rand::random();
         self.config.signing_seed = SigningSeed::new(seed);
-        if let Some(writer) = &self.disk.writer {
-            self.disk.machine = writer.begin_again(seed);
-        }
+        self.disk.begin_again(seed);
         // Before any hello names the new id.
         self.identity.set_key(&self.config.signing_seed);
         self.identity.set_keys(BTreeMap::new());
@@ -897,7 +866,7 @@ impl ControlDriver {
             view: None,
         });
         self.hints.set_scope(None);
-        self.company.send_replace(Company::None);
+        self.seeds.keeps(Company::None);
         self.pinged.clear();
         self.planning.forget();
         self.tickets.expelled();

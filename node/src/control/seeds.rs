@@ -28,14 +28,23 @@ pub(super) struct SeedNames {
     /// The addresses of the other members when the cluster continued without this process. They are
     /// seeds from then on.
     pub(super) former: Vec<SocketAddr>,
+    /// Who is there decides how often names are resolved.
+    company: watch::Sender<Company>,
 }
 
 impl SeedNames {
-    pub(super) fn new(names: Vec<String>) -> Self {
+    pub(super) fn new(names: Vec<String>, company: watch::Sender<Company>) -> Self {
         Self {
             names,
             former: Vec::new(),
+            company,
         }
+    }
+
+    /// This node is in such company from now on.
+    pub(super) fn keeps(&self, company: Company) {
+        self.company
+            .send_if_modified(|before| std::mem::replace(before, company) != company);
     }
 
     /// The seeds, now that their names have been resolved.

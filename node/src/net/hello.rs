@@ -90,14 +90,6 @@ pub struct DirectoryStart {
     pub count: u64,
 }
 
-impl DirectoryStart {
-    /// This process, if it has a directory that as many processes began with.
-    #[must_use]
-    pub fn of(process: MemberId, count: Option<u64>) -> Option<Self> {
-        count.map(|count| Self { process, count })
-    }
-}
-
 /// The end of a connection that sends a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
@@ -607,7 +599,10 @@ mod tests {
         let identity = Identity::from_secret(b"a secret of tests", "alpha").unwrap();
         identity.set_key(&SigningSeed::of_test(1));
         let said = Hello {
-            start: DirectoryStart::of(MemberId(9 << 20), Some(4)),
+            start: Some(DirectoryStart {
+                process: MemberId(9 << 20),
+                count: 4,
+            }),
             ..hello((1, 1)).shown_by(&identity, [3; 32])
         };
         let bytes = said.encode();

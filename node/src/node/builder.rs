@@ -499,9 +499,6 @@ async fn run(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<No
 }
 
 fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Node, Error> {
-    for warning in &config.exposed {
-        tracing::warn!("{warning}");
-    }
     config.ports.are_built()?;
     #[cfg(feature = "http")]
     let http_tokens = (config.http.token_file.clone())
@@ -509,12 +506,11 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         .transpose()?;
     let sockets = NodeSockets::open(&config.ports)?;
     // An error is one line, so only a node whose ports are open says more.
-    log_memory(&config.memory.of_node);
+    log_start(&config.exposed, &config.memory.of_node);
     let addresses = sockets.addresses(&config.ports, &config.seeds)?;
     let name = (config.name.clone()).unwrap_or_else(|| addresses.control.to_string());
     let identity = identity_of(&config.trust, TrustRole::Member, &name)?;
 
-    // Counts this start, so only a node whose ports are open takes it.
     let directory = directory(&config)?;
     let me = MemberId::of_member(rand::random());
     let timing = timing(&config);
@@ -546,13 +542,9 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
     let (data_thread, data) =
         data::start(data_options, fronts, shared.clone(), upcall).map_err(|e| system(&e))?;
-    let signing_seed = directory.as_ref().map(|dir| dir.signing_seed);
+    let own = (me, directory.as_ref().map(|dir| dir.signing_seed));
     let control_options = ControlOptions {
-        agreement: AgreementConfig {
-            directory: directory.is_some(),
-            signing_seed: signing_seed.unwrap_or_else(|| SigningSeed::new(rand::random())),
-            ..agreement(&config, me, &name, &addresses, timing)
-        },
+        agreement: agreement(&config, own, &name, &addresses, timing),
         directory,
         identity: identity.clone(),
         socket: sockets.control,
@@ -626,14 +618,18 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
     }))
 }
 
-/// What the node must not forget, if it has a directory.
+/// What the node must not forget, if it has a directory. This start is counted there, so only a node
+/// whose ports are open takes it.
 fn directory(config: &Config) -> Result<Option<Directory>, ConfigError> {
     let opened = config.dir.as_deref().map(Directory::open).transpose();
     opened.map_err(|e| ConfigError(e.to_string()))
 }
 
-/// Logs how much memory the node may use.
-fn log_memory(memory: &Memory) {
+/// Logs which secrets others can read, and how much memory the node may use.
+fn log_start(exposed: &[String], memory: &Memory) {
+    for warning in exposed {
+        tracing::warn!("{warning}");
+    }
     if memory.exceeds_bound() {
         tracing::warn!(
             "{memory}: the system will kill this process before it refuses writes; give a smaller \
@@ -662,10 +658,10 @@ pub(super) fn identity_of(
     Ok(Arc::new(identity))
 }
 
-/// What agreement knows of this node.
+/// What agreement knows of this node. `seed`: that of the key of its votes, if it has a directory.
 fn agreement(
     config: &Config,
-    id: MemberId,
+    (id, seed): (MemberId, Option<SigningSeed>),
     name: &str,
     addresses: &Addresses,
     timing: Timing,
@@ -691,9 +687,9 @@ fn agreement(
         }),
         order_key: OrderKey(rand::random()),
         level_max: config.level_max,
-        signing_seed: SigningSeed::new(rand::random()),
+        signing_seed: seed.unwrap_or_else(|| SigningSeed::new(rand::random())),
         rng_seed: rand::random(),
-        directory: false,
+        directory: seed.is_some(),
     }
 }
 

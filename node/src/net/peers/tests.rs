@@ -642,7 +642,7 @@ fn heir(member: u64, process: u64, count: u64) -> Node {
     let process = MemberId(process);
     heir.peers.reset(OwnName {
         id: MemberId(member),
-        start: DirectoryStart::of(process, Some(count)),
+        start: Some(DirectoryStart { process, count }),
     });
     heir
 }
