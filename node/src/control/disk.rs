@@ -8,6 +8,9 @@ use doyen_placement::MemberId;
 use std::io;
 use tokio::sync::mpsc::UnboundedSender;
 
+/// The numbers of the machines of one start, at most.
+const MACHINES_MAX: u64 = 1 << 20;
+
 /// The directory, if the node has one.
 pub(super) struct DirectoryDisk {
     writer: Option<DirectoryWriter>,
@@ -32,12 +35,19 @@ impl DirectoryDisk {
         })
     }
 
-    /// Who a process is for others that speaks in the name of `id`.
+    /// Who a process is for others that speaks in the name of `id`. If the cluster went on without
+    /// it, it counts as another start: a hello that was under way may have named the former process
+    /// beside the next key.
     pub(super) fn name(&self, id: MemberId, process: MemberId) -> OwnName {
-        let start = self.starts;
+        let start = |starts: u64| DirectoryStart {
+            process,
+            count: starts
+                .saturating_mul(MACHINES_MAX)
+                .saturating_add(self.machine),
+        };
         OwnName {
             id,
-            start: start.map(|count| DirectoryStart { process, count }),
+            start: self.starts.map(start),
         }
     }
 
@@ -57,5 +67,27 @@ impl DirectoryDisk {
     /// Whether a write is one of the present machine: those of a former one say nothing of it.
     pub(super) const fn is_of_present(&self, machine: u64) -> bool {
         self.machine == machine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regression: a node that the others had gone on without was refused for good as a copy of its
+    /// own directory, if a connection was under way when it began again.
+    #[test]
+    fn a_process_that_begins_again_counts_as_a_later_start() {
+        let count = |starts, machine| {
+            let disk = DirectoryDisk {
+                writer: None,
+                machine,
+                starts: Some(starts),
+            };
+            let name = disk.name(MemberId(1 << 20), MemberId(2 << 20));
+            name.start.map(|start| start.count)
+        };
+        assert!(count(3, 0) < count(3, 1) && count(3, 1) < count(4, 0));
+        assert!(count(u64::MAX, 1).is_some());
     }
 }

@@ -17,11 +17,11 @@
 //! The last four lines may be missing. If the cluster has a secret, the answering end shows its
 //! certificate here, which is for the key of its handshake. A node shows the key of its votes, and
 //! signs its id and a number that TLS derives for this connection and this end
-//! (`identity::process`). A node with a directory says which process it is, and how often a process
-//! began with that directory (rule 14): until a table has it, it speaks in the name of the member
-//! that had the directory before, whose id and key it shows. *stay* is 1 if the connection ends with
-//! its hellos, because the dialler only asks which node answers. The address is the one at which
-//! others reach the sender's control port; control connections carry it.
+//! (`identity::process`). A node with a directory says which process it is, and a number that rises
+//! with each one of that directory (rule 14): until a table has it, it speaks in the name of the
+//! member that had the directory before, whose id and key it shows. *stay* is 1 if the connection
+//! ends with its hellos, because the dialler only asks which node answers. The address is the one
+//! at which others reach the sender's control port; control connections carry it.
 //!
 //! The sender is a node (1) or a client (2), and its id must be of the same kind. On data ports the
 //! sender is a data thread, and the id is that of the thread.
@@ -86,7 +86,7 @@ pub struct Hello {
 pub struct DirectoryStart {
     /// The process. Its hello may have the id of the member for which it speaks.
     pub process: MemberId,
-    /// How many processes began with the directory, with this one.
+    /// It rises with each process that begins with the directory.
     pub count: u64,
 }
 
