@@ -3,7 +3,7 @@
 //! ```text
 //!   control thread ── the latest of: what to store, a new key ──> slot ──> writer thread
 //!         ^                                                                  │ write, sync
-//!         └────────────────── DiskEvent::Synced{epoch, write} ───────────────┘
+//!         └────────────────── DiskEvent::Synced{machine, write} ─────────────┘
 //! ```
 //! What is stored replaces all before it, so only the latest is written.
 

@@ -12,7 +12,7 @@
 //!   stay u8  family u8 (0, 4 or 6)  address  port u16
 //!   certificate length u16  certificate
 //!   vote key, 32 bytes  signature, 64 bytes
-//!   process u64  starts u64
+//!   process u64  count u64
 //! ```
 //! The last four lines may be missing. If the cluster has a secret, the answering end shows its
 //! certificate here, which is for the key of its handshake. A node shows the key of its votes, and

@@ -78,7 +78,7 @@ fn most_directories_are_enough_and_the_others_come_late_or_empty() {
     kill_all(&mut cluster);
     cluster.join("n2");
     let why = |c: &Cluster| c.report("n2", "/status")["coordinator"].clone();
-    cluster.eventually("one directory alone elects nobody", |c| {
+    cluster.eventually("one directory alone elects no coordinator", |c| {
         c.report("n2", "/status").is_object() && why(c).is_null()
     });
     cluster.join("n0");

@@ -4,6 +4,7 @@
 //! counted the bits of a value of 15 MiB 1,500 times. The thread of the primary was busy for
 //! seconds, its node was expelled, and the resent operation did the same to the next primary.
 
+use super::hashes::parsed;
 use super::*;
 use crate::command::{Arguments, COMMANDS, ParsedRequest};
 use std::cell::Cell;
@@ -81,12 +82,8 @@ fn world(seed: u64) -> World {
 
 /// The operations that a Redis client asks for with this line, each with its key.
 fn asked(line: &str) -> Vec<(String, Action)> {
-    let words: Vec<Bytes> = line
-        .split(' ')
-        .map(|w| Bytes::copy_from_slice(w.as_bytes()))
-        .collect();
+    let (words, request) = parsed(line);
     let args: &dyn Arguments = &words.as_slice();
-    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
     let text = |key: &[u8]| String::from_utf8(key.to_vec()).expect("text");
     match request {
         Ok(ParsedRequest::One { key, action, .. }) => vec![(text(&key), action)],

@@ -1,7 +1,7 @@
 //! Hashes on their way through copies, snapshots and failovers.
 
 use super::*;
-use crate::command::{Arguments, COMMANDS, Fields, ParsedRequest, Part};
+use crate::command::{Arguments, COMMANDS, Fields, Parsed, ParsedRequest, Part};
 use crate::value::kind::Kind;
 
 fn many(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
@@ -15,15 +15,20 @@ fn expire() -> Action {
     }
 }
 
-/// What a Redis client asks for with this line.
-pub(super) fn of(line: &str) -> Action {
+/// The words of a line, and what a Redis client asks for with them.
+pub(super) fn parsed(line: &str) -> (Vec<Bytes>, Parsed) {
     let words: Vec<Bytes> = line
         .split(' ')
         .map(|word| Bytes::copy_from_slice(word.as_bytes()))
         .collect();
     let args: &dyn Arguments = &words.as_slice();
     let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
-    match request {
+    (words, request)
+}
+
+/// The same, if it is one operation.
+pub(super) fn of(line: &str) -> Action {
+    match parsed(line).1 {
         Ok(ParsedRequest::One { action, .. }) => action,
         other => panic!("{line}: {other:?}"),
     }

@@ -2,8 +2,9 @@
 //!
 //! No line draws at random, as `SPOP` does: each seed is the same again.
 
+use super::hashes::parsed;
 use super::*;
-use crate::command::{Arguments, COMMANDS, ParsedRequest};
+use crate::command::ParsedRequest;
 
 // `+2` at the end: the last two words are given again, up to nine times. `Lines::word` says what the
 // words in capitals stand for that are not of Redis.
@@ -192,12 +193,7 @@ impl Lines<'_> {
 
 /// The operation of a command. `None`: it names the same key twice, and may not.
 fn operation_of(line: &str) -> Option<(String, Action)> {
-    let words: Vec<Bytes> = line
-        .split(' ')
-        .map(|word| Bytes::copy_from_slice(word.as_bytes()))
-        .collect();
-    let args: &dyn Arguments = &words.as_slice();
-    let request = COMMANDS.find(args).and_then(|spec| spec.request(args, 0));
+    let (words, request) = parsed(line);
     let (key, action) = match request {
         Ok(ParsedRequest::One { key, action, .. }) => (key, action),
         Ok(ParsedRequest::Pop(pop)) => pop.take_all(),

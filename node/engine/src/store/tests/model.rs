@@ -166,7 +166,8 @@ pub(super) fn entry_of(model: &Model, map: MapId, key: &Key) -> Option<Entry> {
 }
 
 /// The effect as a primary would log it: a key becomes a table when it was none of this kind, or its
-/// table gets another deadline; and only tables have rows. `whole`: a copy may lack what a key held before.
+/// table gets another deadline; and only tables have rows. `whole`: a copy may lack what a key held
+/// before.
 pub(super) fn made_real(model: &Model, seq: u64, effect: &Effect, whole: bool) -> Effect {
     let mut model = model.clone();
     let mut real = |effect: &Effect| {
