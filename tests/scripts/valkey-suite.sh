@@ -48,6 +48,10 @@ known+='|and script timeout$|^Timedout (read-only )?script|^not enough good repl
 known+='|^(Consistent eval error reporting|reject script do not cause a Lua stack leak)'
 known+='|^CONFIG SET (with multiple args|rollback|duplicate|set immutable)'
 known+='|^CONFIG GET (hidden configs|multiple args)'
+# A monitor sees the commands of several threads in any order (docs/redis.md).
+known+='|^MONITOR log blocked command only once'
+# PUBLISH in a script counts threads with subscribers of any channel, and other units leave some.
+known+='|^Test may-replicate commands are rejected'
 # Sizes of a buffer of Redis.
 known+='|^CLIENT (LIST|INFO)$'
 # Clients have nothing to forget if nothing was flushed.

@@ -34,7 +34,7 @@ pub(super) const ROWS: &[Description<ParseFn>] = &[
         .on(key_and_stored(2), Access::Sorting, CATEGORIES)
         .about("Sort the elements in a list, set or sorted set")
         .parse(|c| sort(c, true)),
-    command("sort_ro", "7.0.0", -2, "generic", "readonly")
+    command("sort_ro", "7.0.0", -2, "generic", "readonly movablekeys")
         .on(ONE_KEY, Access::Sorting, CATEGORIES)
         .about("Sort the elements in a list, set or sorted set. Read-only variant of SORT.")
         .parse(|c| sort(c, false)),
