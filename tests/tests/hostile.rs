@@ -72,6 +72,7 @@ targets! {
     a_delta_that_applies_gives_a_table_that_can_be_planned_on: "deltas",
     any_bytes_are_a_hello_or_an_error: "hello",
     any_bytes_are_files_of_a_directory_or_an_error: "directory",
+    any_bytes_are_the_file_of_a_log_or_an_error: "log",
     any_bytes_are_carried_or_an_error: "carried",
     any_bytes_are_gossip_or_an_error: "gossip",
     any_bytes_are_commands_or_an_error: "requests",

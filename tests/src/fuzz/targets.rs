@@ -13,13 +13,16 @@ use doyen::net::relay::Carried;
 use doyen::resp::command;
 use doyen::resp::frame::Parser;
 use doyen::{http, net, resp};
+use doyen_disk::{Files, FoundInLog, LogFile, LogName, LogWriter, MemoryFiles, RecordHead};
 use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{
     self, Absence, HandOverUrgency, InSyncChange, InSyncRequest, MoveLimits,
 };
 use doyen_placement::quorum::majority;
-use doyen_placement::{Loads, MapId, MemberId, PartitionRef, Table, TableDelta};
+use doyen_placement::{
+    KeyspaceId, Lineage, Loads, MapId, MemberId, PartitionId, PartitionRef, Table, TableDelta,
+};
 use doyen_rdb::{
     HashField, NdjsonReader, NdjsonWriter, RdbPendingEntry, RdbReader, RdbStream,
     RdbStreamConsumer, RdbStreamEntry, RdbStreamGroup, RdbStreamId, RdbValue, RdbWriter,
@@ -106,6 +109,13 @@ pub const TARGETS: &[Target] = &[
         run: doyen::control::fuzz,
         allocates: machines,
         rounds: 2_000,
+    },
+    Target {
+        name: "log",
+        seeds: logs,
+        run: read_log,
+        allocates: decoded,
+        rounds: 5_000,
     },
     Target {
         name: "carried",
@@ -710,4 +720,61 @@ fn tokens() -> Vec<Vec<u8>> {
         "# until May\n0123456789abcdef\n\n  fedcba9876543210\r\n",
     ];
     texts.map(|text| text.as_bytes().to_vec()).to_vec()
+}
+
+const LOG: LogName = LogName {
+    directory: [7; 16],
+    thread: 0,
+};
+/// The only file of a log that has just begun.
+const LOG_FILE: &str = "00-0000000000000000.log";
+
+fn record(seq: u64) -> RecordHead {
+    RecordHead {
+        kind: 1,
+        at: PartitionRef::new(KeyspaceId(0), PartitionId(7)),
+        lineage: Lineage(1),
+        first: seq,
+        last: seq,
+    }
+}
+
+/// Files of a log with a group of records, and with several.
+fn logs() -> Vec<Vec<u8>> {
+    let of_groups = |groups: u64| {
+        let files = MemoryFiles::new();
+        let mut log = LogWriter::resume(files.clone(), LOG, 1 << 20, Default::default()).ok()?;
+        for seq in 1..=groups {
+            log.append(&record(2 * seq), b"an entry").ok()?;
+            log.append(&record(2 * seq + 1), &[9; 100]).ok()?;
+            log.sync().ok()?;
+        }
+        files.read(LOG_FILE).ok()
+    };
+    [1, 3].into_iter().filter_map(of_groups).collect()
+}
+
+/// Reads bytes as the file of a log, and goes on with it.
+fn read_log(bytes: &[u8]) {
+    let files = MemoryFiles::new();
+    let mut file = files.create(LOG_FILE).expect("there is no file");
+    file.write(bytes).expect("the disk works");
+    let mut before = 0;
+    let Ok(end) = doyen_disk::read(&files, LOG, &mut |_| before += 1) else {
+        return;
+    };
+    let log = LogWriter::resume(files.clone(), LOG, 1 << 20, end);
+    let mut log = log.expect("the disk works");
+    log.append(&record(99), b"the next one").expect("it fits");
+    log.sync().expect("the disk works");
+    let (mut found, mut last) = (0, None);
+    let read = doyen_disk::read(&files, LOG, &mut |what| {
+        found += 1;
+        last = match what {
+            FoundInLog::Record(head, _) => Some(head),
+            FoundInLog::Damage(_) => None,
+        };
+    });
+    read.expect("what was read once can be read");
+    assert_eq!((found, last), (before + 1, Some(record(99))));
 }

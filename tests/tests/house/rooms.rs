@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 pub(super) const ENGINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../node/engine/src");
 /// The crates that are production code, by the folders of their sources.
-pub(super) const CRATES: [&str; 9] = [
+pub(super) const CRATES: [&str; 10] = [
     "gossip",
     "node",
     "node/cli",
+    "node/disk",
     "node/engine",
     "node/macros",
     "node/rdb",
