@@ -14,6 +14,7 @@
 mod file;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+mod synced;
 mod writer;
 
 pub(crate) use writer::{DirectoryWriter, DiskEvent};

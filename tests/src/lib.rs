@@ -2,7 +2,7 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with
 //! virtual clocks and a hostile network. [`linear`] judges what its clients saw. [`process`],
-//! [`cluster`] and [`load`] start, drive and hurt real processes over real sockets. [`native`]
+//! [`cluster`], [`power`] and [`load`] start, drive and hurt real processes over real sockets. [`native`]
 //! drives them through the native client, and [`witness`] judges what contending clients saw.
 //!
 //! [`measure`] measures Doyen, also beside other systems.
@@ -16,6 +16,7 @@ pub mod load;
 pub mod measure;
 pub mod mutants;
 pub mod native;
+pub mod power;
 pub mod process;
 pub mod procfs;
 pub mod resp;

@@ -7,6 +7,7 @@
 //! ```
 
 use super::DirectoryError;
+use super::synced::{sync_file, sync_names};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -159,9 +160,9 @@ pub(super) fn replace(
         open.write(true).create(true).truncate(true).mode(0o600);
         let mut file = open.open(&beside)?;
         file.write_all(&encode((kind, id), content))?;
-        file.sync_all()?;
+        sync_file(&file, &beside)?;
         std::fs::rename(&beside, &path)?;
-        sync(dir)
+        sync_names(dir)
     };
     write().map_err(DirectoryError::system(&path, "it cannot be written"))
 }
@@ -171,13 +172,9 @@ pub(super) fn remove(dir: &Path, kind: FileKind) -> Result<(), DirectoryError> {
     let path = dir.join(kind.name());
     let removed = match std::fs::remove_file(&path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => sync(dir),
+        _ => sync_names(dir),
     };
     removed.map_err(DirectoryError::system(&path, "it cannot be removed"))
-}
-
-fn sync(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod native;
 mod one_server;
 mod pods;
 mod pops;
+mod power;
 mod rebalance;
 mod reshaping;
 mod runbooks;
