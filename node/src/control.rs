@@ -45,6 +45,7 @@ use doyen_placement::planner::{HandOverUrgency, may_receive};
 use doyen_placement::{Epoch, Loads, MemberId, PartitionRef, Table, TableName, WantedMap};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -190,6 +191,19 @@ pub struct ClusterStatus {
     pub level_max: u16,
     /// Since when this node has known each member that went.
     pub gone: BTreeMap<MemberId, GoneFor>,
+    /// How writes to its directory go, if it has one.
+    pub directory: Option<DirectoryState>,
+}
+
+/// How writes to the directory of a node go.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DirectoryState {
+    /// The directory.
+    pub path: PathBuf,
+    /// Why the last write failed. It is tried again each second.
+    pub failure: Option<String>,
+    /// How long the last write took, or the present one has taken so far, if that is longer.
+    pub write: Duration,
 }
 
 /// For how long a member has been gone, as one node has counted it: no clocks are compared.

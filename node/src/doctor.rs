@@ -21,13 +21,14 @@ pub use member::machine_warnings;
 pub use preflight::{Preflight, TriedSeed, judge_preflight};
 
 /// Every check, in the order in which a page lists them.
-pub const CHECKS: [&str; 24] = [
+pub const CHECKS: [&str; 25] = [
     "answers",
     "membership",
     "alert",
     "versions",
     "clocks",
     "threads",
+    "directory",
     "seeds",
     "control-ports",
     "data-ports",

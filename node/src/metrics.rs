@@ -253,6 +253,23 @@ const CLUSTER_GAUGES: &[MetricRow<ClusterReport>] = &[
              both hold data: this node is not ready",
         )
         .is(|r| r.others.len() as f64),
+    metric("doyen_directory_failing")
+        .about(
+            "1 if the last write to the directory of this node (--dir) failed: the node agrees to \
+             no change of the cluster",
+        )
+        .is(|r| yes(r.directory.as_ref().is_some_and(|d| d.failure.is_some()))),
+    metric("doyen_directory_write_seconds")
+        .unit(Unit::Seconds)
+        .about(
+            "How long the last write to the directory of this node took, or the present one has \
+             taken so far, if that is longer",
+        )
+        .is(|r| {
+            r.directory
+                .as_ref()
+                .map_or(0.0, |d| d.write_ms as f64 / 1e3)
+        }),
     metric("doyen_split")
         .about(
             "1 if another half of this cluster lives, which a recovery split, as far as this \

@@ -1,8 +1,11 @@
 //! The directory of a node, as the control thread uses it.
 
+use super::DirectoryState;
+use crate::clock;
 use crate::directory::{Directory, DirectoryWriter, DiskEvent};
 use crate::net::hello::DirectoryStart;
 use crate::net::peers::OwnName;
+use doyen_gossip::Time;
 use doyen_gossip::agreement::Durable;
 use doyen_placement::MemberId;
 use std::io;
@@ -18,6 +21,10 @@ pub(super) struct DirectoryDisk {
     machine: u64,
     /// How many processes began with the directory.
     starts: Option<u64>,
+    state: Option<DirectoryState>,
+    /// The number of the latest write, and since when one is under way.
+    written: u64,
+    writes_since: Option<Time>,
 }
 
 impl DirectoryDisk {
@@ -27,12 +34,54 @@ impl DirectoryDisk {
         events: UnboundedSender<DiskEvent>,
     ) -> io::Result<Self> {
         let starts = directory.as_ref().map(Directory::starts);
+        let state = directory.as_ref().map(|directory| DirectoryState {
+            path: directory.path().to_owned(),
+            ..DirectoryState::default()
+        });
         let writer = directory.map(|dir| DirectoryWriter::start(dir, events));
         Ok(Self {
             writer: writer.transpose()?,
             machine: 0,
             starts,
+            state,
+            written: 0,
+            writes_since: None,
         })
+    }
+
+    /// How writes go; `None`: there is no directory.
+    pub(super) fn state(&self) -> Option<DirectoryState> {
+        let mut state = self.state.clone()?;
+        if let Some(since) = self.writes_since {
+            state.write = state.write.max(clock::now().since(since));
+        }
+        Some(state)
+    }
+
+    /// A write is done. Returns whether it is one of the present machine: those of a former one say
+    /// nothing of it.
+    pub(super) fn synced(&mut self, machine: u64, write: u64) -> bool {
+        if let Some(state) = &mut self.state {
+            state.failure = None;
+            if let Some(since) = self.writes_since {
+                state.write = clock::now().since(since);
+            }
+        }
+        let is_of_present = self.machine == machine;
+        if is_of_present && write == self.written {
+            self.writes_since = None;
+        } else {
+            // Another one has been waiting for it.
+            self.writes_since = self.writes_since.map(|_| clock::now());
+        }
+        is_of_present
+    }
+
+    /// A write failed.
+    pub(super) fn failed(&mut self, why: String) {
+        if let Some(state) = &mut self.state {
+            state.failure = Some(why);
+        }
     }
 
     /// Who a process is for others that speaks in the name of `id`. If the cluster went on without
@@ -51,8 +100,10 @@ impl DirectoryDisk {
         }
     }
 
-    pub(super) fn store(&self, write: u64, durable: Box<Durable>) {
+    pub(super) fn store(&mut self, write: u64, durable: Box<Durable>) {
         if let Some(writer) = &self.writer {
+            self.written = write;
+            self.writes_since.get_or_insert_with(clock::now);
             writer.store(write, durable);
         }
     }
@@ -61,18 +112,15 @@ impl DirectoryDisk {
     pub(super) fn begin_again(&mut self, seed: [u8; 32]) {
         if let Some(writer) = &self.writer {
             self.machine = writer.begin_again(seed);
+            (self.written, self.writes_since) = (0, None);
         }
-    }
-
-    /// Whether a write is one of the present machine: those of a former one say nothing of it.
-    pub(super) const fn is_of_present(&self, machine: u64) -> bool {
-        self.machine == machine
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     /// Regression: a node that the others had gone on without was refused for good as a copy of its
     /// own directory, if a connection was under way when it began again.
@@ -83,11 +131,39 @@ mod tests {
                 writer: None,
                 machine,
                 starts: Some(starts),
+                state: None,
+                written: 0,
+                writes_since: None,
             };
             let name = disk.name(MemberId(1 << 20), MemberId(2 << 20));
             name.start.map(|start| start.count)
         };
         assert!(count(3, 0) < count(3, 1) && count(3, 1) < count(4, 0));
         assert!(count(u64::MAX, 1).is_some());
+    }
+
+    #[test]
+    fn a_failure_is_shown_until_a_write_succeeds() {
+        let state = DirectoryState {
+            path: "/d".into(),
+            ..DirectoryState::default()
+        };
+        let mut disk = DirectoryDisk {
+            writer: None,
+            machine: 1,
+            starts: Some(1),
+            state: Some(state.clone()),
+            written: 7,
+            writes_since: Some(Time::ZERO),
+        };
+        disk.failed("it is full".to_owned());
+        let shown = disk.state().expect("there is a directory");
+        assert_eq!(shown.failure.as_deref(), Some("it is full"));
+        // It has been under way since the clock began.
+        assert!(shown.write > Duration::ZERO);
+        assert!(!disk.synced(0, 7), "it is of a former machine");
+        assert!(disk.synced(1, 6) && disk.writes_since.is_some());
+        assert!(disk.synced(1, 7) && disk.writes_since.is_none());
+        assert_eq!(disk.state().expect("a directory").failure, None);
     }
 }

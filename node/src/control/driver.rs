@@ -394,14 +394,17 @@ impl ControlDriver {
     fn on_disk(&mut self, event: DiskEvent) {
         match event {
             DiskEvent::Synced { machine, write } => {
-                if self.disk.is_of_present(machine) {
+                if self.disk.synced(machine, write) {
                     self.handle(Input::Stored(write));
                 }
             }
-            DiskEvent::Failed(why) => self.note(format!(
-                "{why}. Until it works, this node agrees to no change of the cluster, and tries \
-                 again each second"
-            )),
+            DiskEvent::Failed(why) => {
+                self.disk.failed(why.clone());
+                self.note(format!(
+                    "{why}. Until it works, this node agrees to no change of the cluster, and \
+                     tries again each second"
+                ));
+            }
             DiskEvent::Lost(why) => self.end(why),
         }
     }
@@ -688,6 +691,7 @@ impl ControlDriver {
             unheard,
             level_max: self.config.level_max,
             gone: self.past.gone(clock::now()),
+            directory: self.disk.state(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Reads what a running member knows: its threads, its machine, and the ways to its peers.
 
-use super::member::judge_member;
+use super::member::{judge_directory, judge_member};
 use crate::clock;
 use crate::control::{ClusterStatus, ControlHandle, ControlPaths};
 use crate::data::{DataHandle, DataStats, ITSELF_BYTES};
@@ -10,6 +10,7 @@ use crate::net::identity::Identity;
 use crate::net::links::paths::ThreadPaths;
 use crate::net::path::PathReading;
 use crate::report::examination::{CountedMeanwhile, Examination, PeerReading};
+use crate::report::status::DirectoryReport;
 use doyen_placement::{Member, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,8 +98,16 @@ impl Examiner {
         seen.certificates = ends
             .map(|(port, ends)| (port.to_owned(), ends.saturating_sub(now)))
             .collect();
+        let directory = answers.cluster.as_ref().and_then(|c| c.directory.as_ref());
+        let directory = directory.map(DirectoryReport::new);
         answers.tell(&mut seen);
         seen.findings = judge_member(&seen);
+        if let Some(writes) = directory {
+            let found = judge_directory(&writes, bytes_left(&writes.path).await);
+            let found = found.into_iter().map(|finding| finding.of(&seen.name));
+            seen.findings.extend(found);
+            seen.findings.sort_by_key(|finding| finding.verdict);
+        }
         seen
     }
 
@@ -130,6 +139,14 @@ impl Examiner {
             data: data.filter(|_| !self.data.has_ended()),
         }
     }
+}
+
+/// The bytes that the disk of a directory has left. A disk that does not answer is not waited for.
+async fn bytes_left(path: &str) -> Option<u64> {
+    let path = path.to_owned();
+    let disk = tokio::task::spawn_blocking(move || rustix::fs::statvfs(path).ok());
+    let disk = in_time(disk).await?.ok()??;
+    Some(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {

@@ -4,6 +4,7 @@ use crate::net::endpoint::DATA_SOCKET_BYTES;
 use crate::report::alerts::{CERTIFICATE_CRITICAL_S, CERTIFICATE_SOON_S};
 use crate::report::examination::HealthVerdict::{Critical, Fine, Unseen, Warning};
 use crate::report::examination::{Examination, HealthFinding, HealthVerdict, PeerReading};
+use crate::report::status::DirectoryReport;
 use doyen_placement::words::{MEMBERS, counted};
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ const LOST_MAX: u64 = 1;
 const MTU_LEAST: u16 = 1_400;
 /// A write waits for a round trip, and members of one region are closer than this.
 const ROUND_TRIP_MAX_US: u64 = 50_000;
+
+/// A directory needs a few times the size of the table, which is some MiB.
+const DISK_LEFT_LEAST: u64 = 64 << 20;
 
 /// A check: from readings to what it found.
 type Check = fn(&Examination) -> Vec<HealthFinding>;
@@ -249,6 +253,41 @@ fn memory(seen: &Examination) -> Vec<HealthFinding> {
         mib(seen.memory_max)
     );
     one(Fine, CHECK, text)
+}
+
+/// What is found of the directory of a member (`--dir`). `bytes_left`: what its disk has left, if the
+/// system says that.
+pub(super) fn judge_directory(
+    writes: &DirectoryReport,
+    bytes_left: Option<u64>,
+) -> Vec<HealthFinding> {
+    const CHECK: &str = "directory";
+    let (path, took) = (&writes.path, writes.write_ms);
+    if let Some(failure) = &writes.failure {
+        let text = format!("{failure}; the member agrees to no change of the cluster");
+        let remedy = format!(
+            "look for space, rights and errors of the disk of {path} (`df`, `mount`, `dmesg`); the \
+             write is tried again each second"
+        );
+        return vec![HealthFinding::new(Critical, CHECK, text).remedy(remedy)];
+    }
+    if writes.is_slow() {
+        let text = format!("a write to {path} takes {took} ms, and changes of the cluster wait");
+        let remedy = "look for what else writes to that disk, or give the directory another one";
+        return wrong(CHECK, text, remedy);
+    }
+    match bytes_left {
+        Some(left) if left < DISK_LEFT_LEAST => wrong(
+            CHECK,
+            format!("the disk of {path} has {} MiB left", mib(left)),
+            "make room: without it, the member agrees to no change of the cluster",
+        ),
+        _ => one(
+            Fine,
+            CHECK,
+            format!("the last write to {path} took {took} ms"),
+        ),
+    }
 }
 
 fn swap(seen: &Examination) -> Vec<HealthFinding> {

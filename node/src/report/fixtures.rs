@@ -72,5 +72,6 @@ pub(crate) fn seen(
         former: Vec::new(),
         unheard: Vec::new(),
         gone: Default::default(),
+        directory: None,
     }
 }

@@ -2,7 +2,7 @@
 //! print it.
 
 use crate::config::value::{EvictionPolicy, Lifetime, LossPolicy};
-use crate::control::ClusterStatus;
+use crate::control::{ClusterStatus, DirectoryState};
 use crate::remedy;
 use crate::report::moves::BalanceReport;
 use crate::report::table::name;
@@ -87,7 +87,43 @@ pub struct ClusterReport {
     /// Whether copies move for balance: `on`, or why not.
     #[serde(default)]
     pub balancing: String,
+    /// The directory of the reporting node, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<DirectoryReport>,
 }
+
+/// The directory of a node (`--dir`).
+///
+/// Example: [`ClusterReport`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryReport {
+    /// The directory.
+    pub path: String,
+    /// Why the last write failed. Until one succeeds, the node agrees to no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// How many milliseconds the last write took, or the present one has taken so far, if that is
+    /// longer.
+    pub write_ms: u64,
+}
+
+impl DirectoryReport {
+    pub(crate) fn new(state: &DirectoryState) -> Self {
+        Self {
+            path: state.path.display().to_string(),
+            failure: state.failure.clone(),
+            write_ms: u64::try_from(state.write.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Whether a write takes so long that changes of the cluster wait for it.
+    pub(crate) const fn is_slow(&self) -> bool {
+        self.write_ms >= SLOW_WRITE_MS
+    }
+}
+
+/// An election waits for votes about as long.
+const SLOW_WRITE_MS: u64 = 1_000;
 
 /// Another half of the same cluster
 /// ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
@@ -433,10 +469,12 @@ impl ClusterReport {
 
     fn made(cluster: &ClusterStatus, unmet: impl FnOnce(&Table) -> Vec<Unmet>) -> Self {
         let status = &cluster.status;
+        let directory = cluster.directory.as_ref().map(DirectoryReport::new);
         let Some(table) = cluster.installed.as_deref() else {
             return Self {
                 level_max: cluster.level_max,
                 waiting: status.waiting.clone(),
+                directory,
                 ..Self::default()
             };
         };
@@ -528,6 +566,7 @@ impl ClusterReport {
             waiting: status.waiting.clone(),
             others: status.others.iter().map(OtherClusterReport::new).collect(),
             split: status.split.as_ref().map(SplitReport::new),
+            directory,
             balancing: BalanceReport::new(table).state,
         }
     }

@@ -330,6 +330,35 @@ fn stuck_moves_and_uneven_loads_are_mended() {
 }
 
 #[test]
+fn a_member_that_cannot_write_to_its_directory_says_so_until_it_can() {
+    let (mut cluster, mut operator) = begin(&[], &[("n1", &[])]);
+    let directory = operator.file("n2.dir");
+    let flags = ["--dir", &directory.display().to_string()];
+    operator.joins(&mut cluster, "n2", &flags);
+    cluster.await_safe(2);
+    let failing = |c: &Cluster| worst(c, "doyen_directory_failing", "") > 0.0;
+    assert!(!failing(&cluster));
+    // The next content of the file is written beside it.
+    let beside = directory.join("agreement.new");
+    std::fs::create_dir(&beside).expect("no write is under way");
+    let create = ["keyspace", "create", "orders", "--partitions", "8"];
+    let (done, said) = cluster.asks("n1", &create);
+    assert!(done, "n1 is the oldest, so it decides alone: {said}");
+    cluster.eventually("the write fails", failing);
+    let said = operator.types(&mut cluster, "n2", "DoyenDirectoryFailing");
+    let line = said.lines().find(|line| line.starts_with("directory: "));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains("n2.dir/agreement") && line.contains("agrees to no change"),
+        "{line}"
+    );
+    std::fs::remove_dir(&beside).expect("it is empty");
+    cluster.eventually("it works again", |c| !failing(c));
+    cluster.await_safe(2);
+    operator.finish();
+}
+
+#[test]
 fn a_member_with_a_wrong_clock_is_found_and_taken_out() {
     let (mut cluster, mut operator) = begin(&[], &[("n1", &[]), ("n2", &[]), ("n3", &[])]);
     write(&cluster, "n1", KEYS, 10);

@@ -83,6 +83,12 @@ pub(super) fn cluster(report: &ClusterReport) -> String {
     for other in &report.others {
         let _ = writeln!(text, "NOT READY: {other}");
     }
+    if let Some(failure) = report.directory.as_ref().and_then(|d| d.failure.as_ref()) {
+        let _ = writeln!(
+            text,
+            "directory: {failure}. Until it works, this node agrees to no change of the cluster"
+        );
+    }
     if let Some(waiting) = &report.waiting {
         let _ = writeln!(text, "waiting: {waiting}");
     }

@@ -189,6 +189,31 @@ fn a_memory_limit_that_the_node_would_exceed_names_its_file() {
 }
 
 #[test]
+fn a_directory_that_cannot_be_written_or_soon_cannot_is_wrong() {
+    let of = |failure: Option<&str>, write_ms, bytes_left| {
+        let writes = DirectoryReport {
+            path: "/var/lib/doyen".into(),
+            failure: failure.map(str::to_owned),
+            write_ms,
+        };
+        let mut found = judge_directory(&writes, bytes_left);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(crate::doctor::CHECKS.contains(&&*found[0].check));
+        found.remove(0)
+    };
+    let fine = of(None, 12, Some(1 << 30));
+    assert_eq!(fine.verdict, Fine);
+    assert!(fine.text.contains("took 12 ms"), "{fine:?}");
+    assert_eq!(of(None, 12, None).verdict, Fine);
+    let failing = of(Some("it is read-only"), 12, None);
+    assert_found(&failing, Critical, "it is read-only", "/var/lib/doyen");
+    let slow = of(None, 2_000, None);
+    assert_found(&slow, Warning, "takes 2000 ms", "another one");
+    let full = of(None, 12, Some(5 << 20));
+    assert_found(&full, Warning, "5 MiB left", "make room");
+}
+
+#[test]
 fn memory_that_is_swapped_out_is_a_warning() {
     let swapped = found("swap", |seen| seen.machine.swapped = Some(5 << 20));
     assert_found(&swapped, Warning, "5120 KiB", "swapoff");
