@@ -34,7 +34,7 @@ trap 'rm -r "$made"' EXIT
 render > "$made/doyen.yaml"
 cmp "$made/doyen.yaml" doyen.yaml
 render --set autoscaling.enabled=true,priorityClassName=x,zone.name=a,options.threads=2 \
-    --set nodeSelector.zone=a,podLabels.team=x > "$made/everything.yaml"
+    --set nodeSelector.zone=a,podLabels.team=x,directory.enabled=true > "$made/everything.yaml"
 # A release for another zone, which joins the cluster of the first release.
 render --set peers=doyen-peers,zone.name=b > "$made/other-zone.yaml"
 # Kubernetes has no schema of this: Prometheus's operator brings it.
