@@ -331,6 +331,8 @@ impl Agreement {
             },
             Phase::Member(core) => {
                 let (tables, problem) = (&core.tables, core.leaderless_problem(&self.cx));
+                let refusal = core.requests.refusal().filter(|_| self.cx.is_heir());
+                let refused = || refusal.map(ToOwned::to_owned);
                 let tasks = self.coordinates();
                 let loads = tasks
                     .into_iter()
@@ -347,8 +349,8 @@ impl Agreement {
                     planning: tasks.is_some_and(|tasks| tasks.is_planning(tables)),
                     unanswered: core.pings.unanswered(&self.cx, tables),
                     filled: loads.map(|(member, load)| (member, load.told())).collect(),
-                    waiting: problem.as_ref().map(text),
-                    why: problem.map(|problem| problem.to_string()),
+                    waiting: problem.as_ref().map(text).or_else(refused),
+                    why: problem.map(|problem| problem.to_string()).or_else(refused),
                     voters: tables.distinct_voters().into_iter().collect(),
                     others: self.others.met(now),
                     split: core.halves.split(tables),
@@ -934,6 +936,16 @@ impl Agreement {
             | Message::Loads { .. }
             | Message::Admin { .. }
             | Message::Leave { .. } => core.on_request(cx, from, message),
+            Message::JoinRefused {
+                member,
+                why,
+                for_now,
+                ..
+            } if cx.is_heir() && member == cx.process() => {
+                if election.leader == Some(from) {
+                    core.requests.on_refused(cx, why, for_now);
+                }
+            }
             Message::JoinRefused { member, .. }
                 if member != cx.me() && election.leader == Some(from) =>
             {

@@ -67,6 +67,11 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
         Problem::NameTaken { .. } | Problem::NameReserved { .. } => {
             "; choose another with --name".to_owned()
         }
+        Problem::HeirNameTaken { former, .. } => format!(
+            ": start it with --name {} or another name that is free. If directories were \
+             exchanged, give each node its own (--dir)",
+            argument(former)
+        ),
         Problem::SpeaksLess { .. } => {
             "; update its program, or start it without --level-max".to_owned()
         }

@@ -34,8 +34,9 @@ pub(super) struct Context {
     pub(super) minute: Option<u16>,
     /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
-    /// What each process speaks that said hello, and the key of its votes.
-    speaks: BTreeMap<MemberId, (u16, Option<VoteKey>)>,
+    /// What each process speaks that said hello, and the key of its votes, by the member in whose
+    /// name it speaks.
+    speaks: BTreeMap<MemberId, (u16, Option<VoteKey>, MemberId)>,
     /// The processes that speak for members whose directories they have.
     heirs: BTreeMap<MemberId, MemberId>,
     /// The member in whose name this process speaks. It is this process itself, but for an heir
@@ -135,7 +136,7 @@ impl Context {
         if id == self.me() {
             return Some(self.config.level_max);
         }
-        self.speaks.get(&id).map(|(level, _)| *level)
+        self.speaks.get(&id).map(|(level, ..)| *level)
     }
 
     /// The key of a process's votes; `None`: it has not said hello yet, or its program has none.
@@ -161,9 +162,12 @@ impl Context {
             self.speaks.retain(|known, _| member(*known));
         }
         if self.speaks.len() < SPEAKS_MAX {
-            // No process says less later, so the least is what it said.
-            let (level, key) = self.speaks.entry(id).or_insert(said);
-            *level = said.0.min(*level);
+            let first = (said.0, said.1, process);
+            let (level, key, speaker) = self.speaks.entry(id).or_insert(first);
+            // No process says less later, so the least is what it said. An heir may be of another
+            // program than its predecessor.
+            let is_same = std::mem::replace(speaker, process) == process;
+            *level = if is_same { said.0.min(*level) } else { said.0 };
             // Another process cannot take an id whose key is known.
             *key = key.or(said.1);
         }

@@ -35,11 +35,41 @@ pub(super) struct Joining {
     began_at: Time,
     /// The member of that cluster that was heard last: its name and its control port.
     member: Option<(String, SocketAddr)>,
-    /// Since when the cluster refuses this process for good, without a refusal "for now" in
+    refusals: JoinRefusals,
+}
+
+/// The refusals of a process that asks a cluster to have it as a member.
+#[derive(Debug, Default)]
+pub(super) struct JoinRefusals {
+    /// Since when the cluster refuses it for good, without a break or a refusal "for now" in
     /// between. After `REFUSED_MAX` the process gives up.
-    refused: Option<Time>,
-    /// The reason of the last refusal, for people.
-    why: Option<String>,
+    since: Option<Time>,
+    /// The time and the reason of the last one.
+    last: Option<(Time, String)>,
+}
+
+impl JoinRefusals {
+    /// The cluster refuses this process, for now or for good. Returns whether the reason is
+    /// another one than before.
+    pub(super) fn hear(&mut self, cx: &mut Context, why: String, for_now: bool) -> bool {
+        let last = self.last.replace((cx.now, why.clone()));
+        let is_break = last
+            .as_ref()
+            .is_none_or(|(at, _)| cx.now.since(*at) >= LOST);
+        if for_now || is_break {
+            self.since = None;
+        }
+        let is_news = last.is_none_or(|(_, before)| before != why);
+        if !for_now && cx.now.since(*self.since.get_or_insert(cx.now)) >= REFUSED_MAX {
+            cx.outputs.push_back(Output::Fatal(why));
+        }
+        is_news
+    }
+
+    /// The reason of the last one, as it was put for people.
+    pub(super) fn why(&self) -> Option<&str> {
+        self.last.as_ref().map(|(_, why)| why.as_str())
+    }
 }
 
 impl Joining {
@@ -54,8 +84,7 @@ impl Joining {
             heard_at: cx.now,
             began_at: cx.now,
             member: None,
-            refused: None,
-            why: None,
+            refusals: JoinRefusals::default(),
         }
     }
 
@@ -70,7 +99,7 @@ impl Joining {
 
     /// Why the cluster refused this process, as it was put for people.
     pub(super) fn refusal(&self) -> Option<&str> {
-        self.why.as_deref()
+        self.refusals.why()
     }
 
     /// Why this process is no member yet, if it was not refused.
@@ -124,20 +153,8 @@ impl Joining {
     /// The cluster refuses to admit this process, for now or for good.
     pub(super) fn on_refused(&mut self, cx: &mut Context, why: String, for_now: bool) {
         self.heard_at = cx.now;
-        if for_now {
-            self.refused = None;
-        } else {
-            self.refused.get_or_insert(cx.now);
-        }
-        if self.why.as_ref() != Some(&why) {
-            cx.event(Event::NoCoordinator { why: why.clone() });
-        }
-        self.why = Some(why.clone());
-        if self
-            .refused
-            .is_some_and(|since| cx.now.since(since) >= REFUSED_MAX)
-        {
-            cx.outputs.push_back(Output::Fatal(why));
+        if self.refusals.hear(cx, why.clone(), for_now) {
+            cx.event(Event::NoCoordinator { why });
         }
     }
 

@@ -133,6 +133,19 @@ pub enum Problem {
         /// The control port of the process that has it.
         at: SocketAddr,
     },
+    /// A process has the directory of a member, and the name of another one that lives.
+    #[error(
+        "the name {name} is taken by the node at {at}, and the directory of this node is that of \
+         {former}"
+    )]
+    HeirNameTaken {
+        /// The name.
+        name: String,
+        /// The control port of the process that has it.
+        at: SocketAddr,
+        /// The name of the member whose directory it is.
+        former: String,
+    },
     /// Names of processes that were replaced contain this.
     #[error("the name {name} must not contain `{part}`")]
     NameReserved {

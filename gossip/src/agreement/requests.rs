@@ -5,6 +5,7 @@ use super::api::{AdminReply, AdminRequest, Output, VotersGone};
 use super::context::{Context, NamedTable, earlier};
 use super::election::CoordinatorElection;
 use super::event::Event;
+use super::join::JoinRefusals;
 use super::lease::Tenures;
 use super::loads::Telling;
 use super::member_core::MemberCore;
@@ -57,6 +58,8 @@ pub(super) struct Requests {
     pub(super) telling: Telling,
     /// When an heir asks again to take the place of its predecessor.
     inherits_at: Time,
+    /// The answers, if it cannot.
+    refusals: JoinRefusals,
 }
 
 #[derive(Debug)]
@@ -205,6 +208,19 @@ impl Requests {
             member: Box::new(cx.config.member()),
             seen: tables.committed.version,
         })
+    }
+
+    /// An heir is refused the place of its predecessor. If that lasts, the process ends: it would
+    /// hold the vote of a member that serves nothing.
+    pub(super) fn on_refused(&mut self, cx: &mut Context, why: String, for_now: bool) {
+        if self.refusals.hear(cx, why.clone(), for_now) {
+            cx.event(Event::note(why));
+        }
+    }
+
+    /// Why an heir has not got that place.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusals.why()
     }
 
     fn leave_step(
@@ -483,13 +499,33 @@ impl MemberCore {
         member: Member,
         seen: Version,
     ) {
-        if let Some(leader) = self.election.as_leader_mut() {
-            let tasks = &mut leader.tasks;
-            let suspect = tasks.on_join(cx, &self.tables, &mut self.pings, from, member, seen);
-            if let Some(suspect) = suspect {
-                let heartbeat = self.election.heartbeat(&self.tables);
-                self.pings.ping(cx, suspect, heartbeat);
+        let Some(leader) = self.election.as_leader_mut() else {
+            return;
+        };
+        let tasks = &mut leader.tasks;
+        let is_own = from == cx.me();
+        if cx.heir_of(from) == Some(member.id) || (is_own && cx.is_heir()) {
+            let (cluster, id) = (self.tables.cluster(), member.id);
+            if let Err(problem) = tasks.on_heir(cx, &self.tables, &self.pings, from, member) {
+                let (why, for_now) = (cx.explain(&problem), false);
+                if is_own {
+                    self.requests.on_refused(cx, why, for_now);
+                } else {
+                    let refused = Message::JoinRefused {
+                        cluster,
+                        member: id,
+                        why,
+                        for_now,
+                    };
+                    cx.send(from, refused);
+                }
             }
+            return;
+        }
+        let suspect = tasks.on_join(cx, &self.tables, &mut self.pings, from, member, seen);
+        if let Some(suspect) = suspect {
+            let heartbeat = self.election.heartbeat(&self.tables);
+            self.pings.ping(cx, suspect, heartbeat);
         }
     }
 

@@ -100,10 +100,6 @@ impl CoordinatorTasks {
         if member.state != MemberState::Draining {
             member.state = MemberState::Live;
         }
-        if cx.heir_of(from) == Some(member.id) || (from == cx.me() && cx.is_heir()) {
-            self.on_heir(cx, tables, from, member);
-            return None;
-        }
         if seen < tables.removed_at && !broken(&mutant::ADMITS_LATE) {
             // It may have been admitted since, and removed again. Then it has acted, and other
             // members have forgotten what they kept for it. A process that is really new asks
@@ -119,14 +115,7 @@ impl CoordinatorTasks {
             refuse(cx, from, cluster, id, why, false);
             None
         };
-        if let Err(why) = member.validate() {
-            return refuse(cx, why.into());
-        }
-        if member.name.contains(FORMER) {
-            let problem = Problem::NameReserved {
-                name: member.name.clone(),
-                part: FORMER,
-            };
+        if let Err(problem) = is_valid(&member) {
             return refuse(cx, problem);
         }
         if tables.accepted.member(member.id).is_some() {
@@ -182,52 +171,60 @@ impl CoordinatorTasks {
             return None;
         }
         let level = tables.accepted.level;
-        if !may_join(cx, level, member.id) {
-            // A process that has not said hello asks again, and has by then.
-            if let Some(speaks) = cx.speaks(member.id) {
-                let problem = Problem::SpeaksLess {
-                    name: member.name.clone(),
-                    speaks,
-                    level,
-                };
-                return refuse(cx, problem);
-            }
-            return None;
+        match speaks_enough(cx, level, id, &member.name) {
+            Ok(true) => self.newcomers.join(member),
+            Ok(false) => {}
+            Err(problem) => return refuse(cx, problem),
         }
-        self.newcomers.join(member);
         None
     }
 }
 
 impl CoordinatorTasks {
     /// A process that speaks for a member, because it has its directory, asks to take its place.
-    fn on_heir(&mut self, cx: &mut Context, tables: &Tables, from: MemberId, heir: Member) {
-        let (cluster, id) = (tables.cluster(), heir.id);
-        let Some(before) = tables.accepted.member(from) else {
-            return;
+    ///
+    /// # Errors
+    /// It cannot have that place until an operator changes something.
+    pub(in crate::agreement) fn on_heir(
+        &mut self,
+        cx: &Context,
+        tables: &Tables,
+        pings: &Pings,
+        from: MemberId,
+        mut heir: Member,
+    ) -> Result<(), Problem> {
+        let accepted = &tables.accepted;
+        let Some(before) = accepted.member(from) else {
+            return Ok(());
         };
         // Others tell a process and its heir apart by ids, and know them by one key.
-        if before.vote_key.is_none() || tables.accepted.member(id).is_some() {
-            return;
+        if before.vote_key.is_none() || accepted.member(heir.id).is_some() {
+            return Ok(());
         }
-        let mut others = tables.accepted.members.iter().filter(|m| m.id != from);
-        let problem = if let Err(why) = heir.validate() {
-            Some(why.into())
-        } else if let Some(other) = others.find(|m| m.name == heir.name) {
-            Some(Problem::NameTaken {
-                name: heir.name.clone(),
-                at: other.addresses.control,
-            })
-        } else {
-            None
-        };
-        if let Some(problem) = problem {
-            let why = cx.explain(&problem);
-            return refuse(cx, from, cluster, id, why, false);
+        is_valid(&heir)?;
+        if !speaks_enough(cx, accepted.level, from, &heir.name)? {
+            return Ok(());
         }
-        if may_join(cx, tables.accepted.level, from) {
-            self.heirs.insert(from, heir);
+        match namesake(accepted, from, &heir.name) {
+            Some(other) if other.state == MemberState::Silent || pings.silent(cx, other.id) => {
+                // The heir asks again, and the name is free by then.
+                self.absent.succeed(other.id);
+                return Ok(());
+            }
+            Some(other) => {
+                return Err(Problem::HeirNameTaken {
+                    name: heir.name,
+                    at: other.addresses.control,
+                    former: before.name.clone(),
+                });
+            }
+            None => {}
         }
+        if heir.state != MemberState::Draining {
+            heir.state = MemberState::Live;
+        }
+        self.heirs.insert(from, heir);
+        Ok(())
     }
 
     /// The table in which heirs have taken the places of their predecessors, which are dead.
@@ -241,6 +238,10 @@ impl CoordinatorTasks {
         }
         let mut table = Table::clone(&base.table);
         for (before, heir) in heirs {
+            // Two heirs may ask for one name at once. The second one is refused when it asks again.
+            if namesake(&table, *before, &heir.name).is_some() {
+                continue;
+            }
             if let Some(next) = planner::take_over(&table, *before, heir, former_name) {
                 table = next;
                 self.absent.prove_dead(*before);
@@ -367,6 +368,45 @@ fn refuse(
             for_now,
         },
     );
+}
+
+/// Whether a process may ever be a member.
+fn is_valid(member: &Member) -> Result<(), Problem> {
+    member.validate()?;
+    if member.name.contains(FORMER) {
+        return Err(Problem::NameReserved {
+            name: member.name.clone(),
+            part: FORMER,
+        });
+    }
+    Ok(())
+}
+
+/// The member that has this name, besides the one whose place a process takes.
+fn namesake<'a>(table: &'a Table, besides: MemberId, name: &str) -> Option<&'a Member> {
+    let others = table.members.iter().map(|member| &**member);
+    others
+        .filter(|other| other.id != besides)
+        .find(|other| other.name == name)
+}
+
+/// Whether a process of this name may join a cluster of this level. False: it has not said hello
+/// yet. It asks again, and has by then.
+///
+/// # Errors
+/// It speaks less.
+fn speaks_enough(cx: &Context, level: u16, id: MemberId, name: &str) -> Result<bool, Problem> {
+    if may_join(cx, level, id) {
+        return Ok(true);
+    }
+    match cx.speaks(id) {
+        None => Ok(false),
+        Some(speaks) => Err(Problem::SpeaksLess {
+            name: name.to_owned(),
+            speaks,
+            level,
+        }),
+    }
 }
 
 /// Whether a process speaks what every member of a cluster of this level speaks. If it does not, it

@@ -1,6 +1,7 @@
 //! Directories: what is synced counts, and what is not may be forgotten (rule 14).
 
 use super::*;
+use doyen_placement::level::LEVELS;
 
 /// A cluster of nodes with directories.
 fn cluster(seed: u64, count: usize) -> Net {
@@ -150,4 +151,75 @@ fn power_cuts_while_a_cluster_forms_leave_one_cluster() {
         net.until(60_000, Net::healed);
         assert_eq!(net.clusters().len(), 1, "seed {seed}");
     }
+}
+
+/// Regression: an heir with the name of another member got no seat and did not end, and what it
+/// should have held was not served. If it coordinated, it did not even hear why.
+#[test]
+fn an_heir_with_the_name_of_another_member_says_why_and_ends() {
+    for seed in 0..10 {
+        let swapped = [(0, "n1"), (1, "n0")];
+        for named in [&swapped[..], &swapped[1..]] {
+            let mut net = cluster(seed, 3);
+            kill_all(&mut net);
+            let names = named.iter().map(|(slot, name)| (*slot, (*name).to_owned()));
+            net.names.extend(names);
+            (0..3).for_each(|slot| _ = net.start(slot));
+            net.run_ms(15_000);
+            let why = |slot| net.process(slot).fatal.clone();
+            for (slot, name) in named {
+                let said = why(*slot).unwrap();
+                assert!(
+                    said.contains(&format!("the name {name} is taken")),
+                    "{said}"
+                );
+                assert!(said.contains(&format!("is that of n{slot}")), "{said}");
+            }
+            assert_eq!(why(2), None);
+            named.iter().for_each(|(slot, _)| net.kill(*slot));
+            net.names.clear();
+            named.iter().for_each(|(slot, _)| _ = net.start(*slot));
+            net.until(20_000, Net::healed);
+        }
+    }
+}
+
+/// A name is free once the member that had it is gone.
+#[test]
+fn heirs_may_have_new_names_and_that_of_a_silent_member() {
+    for seed in 0..10 {
+        let mut net = cluster(seed, 3);
+        kill_all(&mut net);
+        net.names
+            .extend([(0, "n2".to_owned()), (1, "n7".to_owned())]);
+        net.start(0);
+        net.start(1);
+        let is_named = |net: &Net, slot: usize, name: &str| {
+            let id = net.process(slot).process;
+            let table = net.agreed();
+            table.is_some_and(|t| t.member(id).is_some_and(|m| m.name == name))
+        };
+        net.until(30_000, |net| {
+            is_named(net, 0, "n2") && is_named(net, 1, "n7")
+        });
+    }
+}
+
+#[test]
+fn an_heir_that_speaks_less_than_its_cluster_says_why_and_ends() {
+    let mut net = cluster(7, 3);
+    net.kill(2);
+    net.levels.insert(2, LEVELS.0);
+    net.start(2);
+    net.run_ms(13_000);
+    let why = net.process(2).fatal.clone().unwrap();
+    assert!(
+        why.contains(&format!("no more than level {}", LEVELS.0)),
+        "{why}"
+    );
+    // The program before was not its last.
+    net.kill(2);
+    net.levels.clear();
+    net.start(2);
+    net.until(20_000, Net::healed);
 }
