@@ -51,7 +51,7 @@ use doyen_placement::level::LEVELS;
 use doyen_placement::rule::VALUE_BYTES_MAX;
 use doyen_placement::table::validate::WEIGHT_MAX;
 use doyen_placement::{Location, Role};
-use files::exposure;
+use files::{directory_exposure, exposure};
 use ports::{of_flag, parsed};
 use std::fmt;
 use std::net::SocketAddr;
@@ -267,7 +267,8 @@ impl Options {
         }
     }
 
-    /// Warnings about files with secrets that other users of this machine can read.
+    /// Warnings about files with secrets, and a directory, that other users of this machine can
+    /// read.
     fn exposed(&self) -> Vec<String> {
         let files = [
             ("--secret-file", &self.secret_file),
@@ -281,6 +282,7 @@ impl Options {
         files
             .into_iter()
             .filter_map(|(flag, path)| exposure(flag, path.as_deref()?))
+            .chain(self.dir.as_deref().and_then(directory_exposure))
             .collect()
     }
 

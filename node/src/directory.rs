@@ -5,11 +5,15 @@
 //! |---|---|---|
 //! | `lock` | nothing: the process that has the directory holds its lock | once |
 //! | `count` | how many processes began with the directory | at each start |
-//! | `key` | the seed of the key of votes | once, and if the cluster went on without it |
+//! | `key` | the seed of the key of votes, and whether `agreement` counts | rarely: see below |
 //! | `agreement` | votes, promises and tables | by a [`writer`] thread, before they count |
 //!
 //! Each file is replaced as a whole: the new one is written beside it, synced and renamed, and the
 //! directory is synced. So a file is never torn. [`file`] has what all of them begin and end with.
+//!
+//! The key is written at the start, and once the first agreement with it is synced. If the cluster
+//! went on without this process, another key is written, with which nothing was agreed yet: by that
+//! one write, the directory forgets everything.
 
 mod file;
 #[cfg(feature = "fuzz")]
@@ -22,7 +26,7 @@ pub(crate) use writer::{DirectoryWriter, DiskEvent};
 use doyen_gossip::SigningSeed;
 use doyen_gossip::agreement::Durable;
 use doyen_placement::codec;
-use file::{DirectoryId, FileKind, read, replace};
+use file::{DirectoryId, FileKind, open_regular, read, replace};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -91,73 +95,45 @@ struct DirectoryFiles {
     id: DirectoryId,
     /// How many processes began with it, with this one.
     starts: u64,
+    key: DirectoryKey,
+}
+
+/// What the file `key` has.
+#[derive(Debug, Clone)]
+struct DirectoryKey {
+    seed: Zeroizing<[u8; 32]>,
+    /// Whether the file `agreement` counts. If not, it may be there all the same: nothing that a
+    /// process of this key promised is in it.
+    has_agreed: bool,
 }
 
 impl Directory {
-    /// Takes a directory, and counts this start. If there is none, it is made.
+    /// Takes a directory, and counts this start. If there is none, it is made. `level_max`: the
+    /// highest level that this node speaks.
     ///
     /// # Errors
     /// The directory cannot be used. The text says what to do.
-    pub(crate) fn open(path: &Path) -> Result<Self, DirectoryError> {
+    pub(crate) fn open(path: &Path, level_max: u16) -> Result<Self, DirectoryError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
         made.map_err(DirectoryError::system(path, "it cannot be made"))?;
         let lock = locked(path)?;
-        let count = read(path, FileKind::Count, None)?;
-        if count.is_none() {
-            for kind in [FileKind::Key, FileKind::Agreement] {
-                if read(path, kind, None)?.is_some() {
-                    return Err(kind.refused(
-                        path,
-                        "the file `count` is missing beside it, so a part of the directory was \
-                         lost",
-                    ));
-                }
-            }
-        }
-        let (id, before) = match count {
-            None => (DirectoryId(rand::random()), 0),
-            Some((id, content)) => {
-                let number = content
-                    .first_chunk()
-                    .map(|bytes| u64::from_le_bytes(*bytes));
-                let number = number.filter(|_| content.len() == size_of::<u64>());
-                let bad = || FileKind::Count.refused(path, "it has no number");
-                (id, number.ok_or_else(bad)?)
-            }
-        };
+        let (id, starts) = counted(path)?;
+        let key = DirectoryKey::read(path, id)?;
+        let durable = agreed(path, id, key.as_ref(), level_max)?;
         let files = DirectoryFiles {
             path: path.to_owned(),
             lock,
             id,
-            starts: before + 1,
+            starts,
+            key: key.unwrap_or_else(|| DirectoryKey::new(Zeroizing::new(rand::random()))),
         };
-        let agreement = read(path, FileKind::Agreement, Some(id))?;
-        let key = read(path, FileKind::Key, Some(id))?;
-        let durable = agreement.map(|(_, content)| {
-            let durable = decoded(&content);
-            durable.map_err(|why| FileKind::Agreement.refused(path, &why))
-        });
-        let durable = durable.transpose()?.map(Box::new);
-        let seed = match key {
-            Some((_, content)) => {
-                let seed: Option<[u8; 32]> = content[..].try_into().ok();
-                seed.ok_or_else(|| FileKind::Key.refused(path, "it is no key"))?
-            }
-            None if durable.is_some() => {
-                let why =
-                    "the file `key` is missing beside it, so a part of the directory was lost";
-                return Err(FileKind::Agreement.refused(path, why));
-            }
-            None => rand::random(),
-        };
-        let seed = Zeroizing::new(seed);
         // The count comes first: without it, the other files are refused.
         files.replace(FileKind::Count, &files.starts.to_le_bytes())?;
-        files.replace(FileKind::Key, &seed[..])?;
+        files.write_key()?;
         Ok(Self {
+            signing_seed: SigningSeed::new(*files.key.seed),
             files,
             durable,
-            signing_seed: SigningSeed::new(*seed),
         })
     }
 
@@ -170,6 +146,89 @@ impl Directory {
     pub(crate) const fn starts(&self) -> u64 {
         self.files.starts
     }
+}
+
+/// Why a file is refused beside which another one is missing.
+fn lost(missing: FileKind) -> String {
+    format!(
+        "the file `{}` is missing beside it, so a part of the directory was lost",
+        missing.name()
+    )
+}
+
+/// Whose the files of a directory are, and the number of this start, by the file `count`.
+fn counted(path: &Path) -> Result<(DirectoryId, u64), DirectoryError> {
+    let Some((id, content)) = read(path, FileKind::Count, None)? else {
+        for kind in [FileKind::Key, FileKind::Agreement] {
+            if read(path, kind, None)?.is_some() {
+                return Err(kind.refused(path, &lost(FileKind::Count)));
+            }
+        }
+        return Ok((DirectoryId(rand::random()), 1));
+    };
+    let before = content[..].try_into().map(u64::from_le_bytes).ok();
+    let next = before.and_then(|before| before.checked_add(1));
+    let bad = || FileKind::Count.refused(path, "it has no number");
+    Ok((id, next.ok_or_else(bad)?))
+}
+
+impl DirectoryKey {
+    /// A key with which nothing was promised yet.
+    const fn new(seed: Zeroizing<[u8; 32]>) -> Self {
+        Self {
+            seed,
+            has_agreed: false,
+        }
+    }
+
+    /// The key of a directory. `None`: this is its first start.
+    fn read(path: &Path, id: DirectoryId) -> Result<Option<Self>, DirectoryError> {
+        let Some((_, content)) = read(path, FileKind::Key, Some(id))? else {
+            return Ok(None);
+        };
+        let (&[has_agreed @ (0 | 1)], seed) = content
+            .split_first_chunk()
+            .ok_or_else(|| FileKind::Key.refused(path, "it is empty"))?
+        else {
+            return Err(FileKind::Key.refused(path, "it is no key"));
+        };
+        let seed: Option<[u8; 32]> = seed.try_into().ok();
+        let seed = seed.ok_or_else(|| FileKind::Key.refused(path, "it is no key"))?;
+        Ok(Some(Self {
+            seed: Zeroizing::new(seed),
+            has_agreed: has_agreed == 1,
+        }))
+    }
+}
+
+/// What an earlier process promised and agreed to, of the file `agreement`.
+fn agreed(
+    path: &Path,
+    id: DirectoryId,
+    key: Option<&DirectoryKey>,
+    level_max: u16,
+) -> Result<Option<Box<Durable>>, DirectoryError> {
+    let kind = FileKind::Agreement;
+    let content = match (read(path, kind, Some(id))?, key) {
+        (Some(_), None) => return Err(kind.refused(path, &lost(FileKind::Key))),
+        (None, Some(key)) if key.has_agreed => {
+            return Err(FileKind::Key.refused(path, &lost(kind)));
+        }
+        (Some((_, content)), Some(key)) if key.has_agreed => content,
+        (Some(_) | None, _) => return Ok(None),
+    };
+    let durable = decoded(&content).map_err(|why| kind.refused(path, &why))?;
+    let level = durable.committed.level.max(durable.accepted.level);
+    if level > level_max {
+        return Err(DirectoryError::File {
+            path: path.join(kind.name()),
+            why: format!(
+                "it is of a cluster at level {level}, and --level-max keeps this node at level \
+                 {level_max}: start it without --level-max"
+            ),
+        });
+    }
+    Ok(Some(Box::new(durable)))
 }
 
 /// What a process promised and agreed to, of the file `agreement`.
@@ -188,9 +247,12 @@ fn locked(path: &Path) -> Result<File, DirectoryError> {
     let name = path.join(LOCK);
     let mut open = OpenOptions::new();
     open.read(true).write(true).create(true).mode(0o600);
-    let lock = open
-        .open(&name)
+    let lock = open_regular(&mut open, &name)
         .map_err(DirectoryError::system(&name, "it cannot be opened"))?;
+    let lock = lock.ok_or_else(|| DirectoryError::File {
+        path: name.clone(),
+        why: "it is no regular file: remove it".into(),
+    })?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(e) if e == rustix::io::Errno::WOULDBLOCK => Err(DirectoryError::InUse(path.to_owned())),
@@ -201,6 +263,12 @@ fn locked(path: &Path) -> Result<File, DirectoryError> {
 }
 
 impl DirectoryFiles {
+    fn write_key(&self) -> Result<(), DirectoryError> {
+        let DirectoryKey { seed, has_agreed } = &self.key;
+        let content = Zeroizing::new([&[u8::from(*has_agreed)], &seed[..]].concat());
+        self.replace(FileKind::Key, &content)
+    }
+
     fn replace(&self, kind: FileKind, content: &[u8]) -> Result<(), DirectoryError> {
         replace(&self.path, (kind, self.id), content)
     }

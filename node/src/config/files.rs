@@ -8,6 +8,9 @@ use std::path::Path;
 
 /// The permission bit of a file that lets all other users read it.
 const OTHERS_READ: u32 = 0o004;
+/// The permission bits of a directory that let all other users do anything there, or its group
+/// change it.
+const DIRECTORY_OPEN: u32 = 0o027;
 
 /// A warning if all users of this machine can read a file with a secret. The file's group may read
 /// it: groups of users and volumes of containers share secrets that way.
@@ -20,6 +23,18 @@ pub(super) fn exposure(flag: &str, path: &Path) -> Option<String> {
     let path = path.display();
     (mode & OTHERS_READ != 0).then(|| {
         format!("every user of this machine can read {path} ({flag}): run `chmod 600 {path}`")
+    })
+}
+
+/// A warning if other users of this machine can look into the directory of the node, or change it.
+pub(super) fn directory_exposure(path: &Path) -> Option<String> {
+    let found = fs::metadata(path).ok().filter(fs::Metadata::is_dir)?;
+    let (mode, path) = (found.permissions().mode(), path.display());
+    (mode & DIRECTORY_OPEN != 0).then(|| {
+        format!(
+            "other users of this machine can look into {path} (--dir), or change it: run \
+             `chmod 700 {path}`"
+        )
     })
 }
 

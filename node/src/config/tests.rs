@@ -718,6 +718,21 @@ fn a_secret_that_every_user_can_read_causes_a_warning() {
 }
 
 #[test]
+fn a_directory_that_others_can_look_into_or_change_causes_a_warning() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (mode, warns) in [(0o700, false), (0o750, false), (0o755, true), (0o770, true)] {
+        let permissions = fs::Permissions::from_mode(mode);
+        fs::set_permissions(dir.path(), permissions).expect("it is ours");
+        let options = Options {
+            dir: Some(dir.path().to_owned()),
+            ..Options::default()
+        };
+        let said = options.exposed().concat();
+        assert_eq!(said.contains("chmod 700"), warns, "{mode:o}: {said:?}");
+    }
+}
+
+#[test]
 fn secrets_do_not_reach_logs() {
     let config = resolve(|o| o.secret = Some(b"0123456789abcdef".to_vec())).expect("holds");
     assert!(

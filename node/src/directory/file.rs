@@ -8,6 +8,7 @@
 
 use super::DirectoryError;
 use super::synced::{sync_file, sync_names};
+use rustix::fs::OFlags;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -67,13 +68,14 @@ pub(super) fn read(
 ) -> Result<FileContent, DirectoryError> {
     let path = dir.join(kind.name());
     let mut bytes = Vec::new();
-    let read =
-        File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
+    let cannot = DirectoryError::system(&path, "it cannot be read");
+    let file = match open_regular(OpenOptions::new().read(true), &path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(DirectoryError::system(&path, "it cannot be read")(e)),
-        Ok(_) => {}
-    }
+        Err(e) => return Err(cannot(e)),
+        Ok(file) => file.ok_or_else(|| kind.refused(dir, "it is no regular file"))?,
+    };
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(cannot)?;
     let (of, content) = decode(kind, &bytes).map_err(|unfit| match unfit {
         Unfit::Newer(version) => DirectoryError::File {
             path: path.clone(),
@@ -88,6 +90,13 @@ pub(super) fn read(
         return Err(kind.refused(dir, "it is of another directory than the file `count`"));
     }
     Ok(Some((of, content.to_vec())))
+}
+
+/// Opens a file. `None`: it is no regular one, such as a pipe, which could be waited for for ever.
+pub(super) fn open_regular(open: &mut OpenOptions, path: &Path) -> io::Result<Option<File>> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = open.custom_flags(flags).open(path)?;
+    Ok(file.metadata()?.is_file().then_some(file))
 }
 
 /// Why bytes are no file of a directory.
@@ -156,8 +165,10 @@ pub(super) fn replace(
     let path = dir.join(kind.name());
     let beside = dir.join(format!("{}.new", kind.name()));
     let write = || {
+        // One that was not renamed, or anything else of that name.
+        removed(&beside)?;
         let mut open = OpenOptions::new();
-        open.write(true).create(true).truncate(true).mode(0o600);
+        open.write(true).create_new(true).mode(0o600);
         let mut file = open.open(&beside)?;
         file.write_all(&encode((kind, id), content))?;
         sync_file(&file, &beside)?;
@@ -170,11 +181,16 @@ pub(super) fn replace(
 /// Removes a file, and returns once that is synced.
 pub(super) fn remove(dir: &Path, kind: FileKind) -> Result<(), DirectoryError> {
     let path = dir.join(kind.name());
-    let removed = match std::fs::remove_file(&path) {
+    removed(&path)
+        .and_then(|()| sync_names(dir))
+        .map_err(DirectoryError::system(&path, "it cannot be removed"))
+}
+
+fn removed(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => sync_names(dir),
-    };
-    removed.map_err(DirectoryError::system(&path, "it cannot be removed"))
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

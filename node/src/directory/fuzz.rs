@@ -45,7 +45,7 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
     let durable = durable.unwrap_or_default();
     vec![
         encode((FileKind::Count, id), &3_u64.to_le_bytes()),
-        encode((FileKind::Key, id), &[5; 32]),
+        encode((FileKind::Key, id), &[1; 33]),
         encode((FileKind::Agreement, id), &durable),
         durable,
     ]

@@ -8,7 +8,7 @@
 //! What is stored replaces all before it, so only the latest is written.
 
 use super::file::{FileKind, remove};
-use super::{Directory, DirectoryError, DirectoryFiles};
+use super::{Directory, DirectoryError, DirectoryFiles, DirectoryKey};
 use doyen_gossip::agreement::Durable;
 use doyen_placement::codec;
 use std::io;
@@ -75,11 +75,11 @@ impl DirectoryWriter {
         events: UnboundedSender<DiskEvent>,
     ) -> io::Result<Self> {
         let shared = Arc::new(WriterQueue::default());
-        let files = directory.files;
+        let mut files = directory.files;
         let thread = std::thread::Builder::new().name("doyen-disk".into());
         let thread = {
             let shared = shared.clone();
-            thread.spawn(move || run(&files, &shared, &events))?
+            thread.spawn(move || run(&mut files, &shared, &events))?
         };
         Ok(Self {
             shared,
@@ -120,7 +120,7 @@ impl Drop for DirectoryWriter {
     }
 }
 
-fn run(files: &DirectoryFiles, shared: &WriterQueue, events: &UnboundedSender<DiskEvent>) {
+fn run(files: &mut DirectoryFiles, shared: &WriterQueue, events: &UnboundedSender<DiskEvent>) {
     // It fails only if the control thread has ended.
     let say = |event| _ = events.send(event);
     let mut slot = shared.slot();
@@ -165,18 +165,26 @@ fn run(files: &DirectoryFiles, shared: &WriterQueue, events: &UnboundedSender<Di
 }
 
 fn carry_out(
-    files: &DirectoryFiles,
+    files: &mut DirectoryFiles,
     forget: Option<&Zeroizing<[u8; 32]>>,
     store: Option<&Durable>,
 ) -> Result<(), DirectoryError> {
     if let Some(seed) = forget {
+        // From then on, what is there does not count.
+        files.key = DirectoryKey::new(seed.clone());
+        files.write_key()?;
         remove(&files.path, FileKind::Agreement)?;
-        files.replace(FileKind::Key, &seed[..])?;
     }
     if let Some(durable) = store {
         let content = codec::encode_numbered(durable, codec::BYTES_MAX)
             .map_err(|e| FileKind::Agreement.refused(&files.path, &e.to_string()))?;
         files.replace(FileKind::Agreement, &content)?;
+        if !files.key.has_agreed {
+            files.key.has_agreed = true;
+            let written = files.write_key();
+            files.key.has_agreed = written.is_ok();
+            written?;
+        }
     }
     Ok(())
 }

@@ -621,8 +621,8 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
 /// What the node must not forget, if it has a directory. This start is counted there, so only a node
 /// whose ports are open takes it.
 fn directory(config: &Config) -> Result<Option<Directory>, ConfigError> {
-    let opened = config.dir.as_deref().map(Directory::open).transpose();
-    opened.map_err(|e| ConfigError(e.to_string()))
+    let opened = (config.dir.as_deref()).map(|path| Directory::open(path, config.level_max));
+    opened.transpose().map_err(|e| ConfigError(e.to_string()))
 }
 
 /// Logs which secrets others can read, and how much memory the node may use.
