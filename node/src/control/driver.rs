@@ -673,6 +673,15 @@ impl ControlDriver {
             me: self.config.id,
             ..status
         };
+        if !from_coordinator && status.waiting.is_some() {
+            let members = self.view.iter().flat_map(|view| &view.installed.members);
+            let members = members.map(|member| member.addresses.control);
+            let own = self.config.addresses.control;
+            if let Some(why) = self.refused_by.by_most(members, own) {
+                let brief = "most other members refuse this node, and its status says why";
+                (status.waiting, status.why) = (Some(why), Some(brief.to_owned()));
+            }
+        }
         // Conflicts that this node itself has seen count, whether the coordinator has seen them or
         // not.
         let known: Vec<ClusterId> = status.others.iter().map(|other| other.cluster).collect();
