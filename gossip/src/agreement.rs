@@ -59,7 +59,7 @@ use crate::time::Time;
 use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
 use context::{Context, NamedTable, earlier};
-use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Version, VoteKey};
+use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Table, Version, VoteKey};
 use durable::Disk;
 use join::Joining;
 use member_core::MemberCore;
@@ -310,6 +310,7 @@ impl Agreement {
             waiting: Some(waiting),
             why: Some(why),
             voters: Vec::new(),
+            heirs: Vec::new(),
             others: Vec::new(),
             split: None,
         };
@@ -351,12 +352,22 @@ impl Agreement {
                     filled: loads.map(|(member, load)| (member, load.told())).collect(),
                     waiting: problem.as_ref().map(text).or_else(refused),
                     why: problem.map(|problem| problem.to_string()).or_else(refused),
+                    heirs: self.heirs(&tables.committed),
                     voters: tables.distinct_voters().into_iter().collect(),
                     others: self.others.met(now),
                     split: core.halves.split(tables),
                 }
             }
         }
+    }
+
+    /// The members of a table whose directories other processes have.
+    fn heirs(&self, table: &Table) -> Vec<MemberId> {
+        let (cx, me) = (&self.cx, self.cx.me());
+        let own = |id| id == me && cx.is_heir();
+        let members = table.members.iter().map(|member| member.id);
+        let of_heirs = members.filter(|id| own(*id) || cx.heir_of(*id).is_some());
+        of_heirs.collect()
     }
 
     fn take(&mut self, input: Input) {

@@ -612,6 +612,10 @@ pub struct Status {
     /// The voters of the tables in force: what `recover` counts. Only the node itself knows it.
     #[cbor(skip)]
     pub voters: Vec<MemberId>,
+    /// Members whose processes are gone: other processes speak for them, because they have their
+    /// directories and none of their data. Only the node itself knows it.
+    #[cbor(skip)]
+    pub heirs: Vec<MemberId>,
     /// Other clusters with data that this node has met lately.
     #[n(9)]
     pub others: Vec<OtherCluster>,

@@ -237,24 +237,30 @@ struct Recovered {
     partitions: usize,
     /// Partitions that began empty.
     lost: usize,
-    /// Partitions that a dead member still leads.
+    /// Partitions that a member without its data still leads.
     waiting: usize,
 }
 
 impl Recovered {
-    fn new(before: &TableReport, after: &TableReport, dead: &[String]) -> Self {
+    fn new(before: &TableReport, after: &TableReport, gone: &[String]) -> Self {
         let lineages: BTreeMap<_, _> = partitions(before)
             .map(|(keyspace, p)| ((keyspace, p.id), p.lineage))
             .collect();
-        let lost = partitions(after).filter(|(keyspace, p)| {
+        let (lost, others): (Vec<_>, Vec<_>) = partitions(after).partition(|(keyspace, p)| {
             lineages
                 .get(&(*keyspace, p.id))
                 .is_some_and(|before| p.lineage > *before)
         });
-        let waiting = partitions(after).filter(|(_, p)| dead.contains(&p.primary));
+        // A member whose name another process took is called NAME~AGE.
+        let is_of = |primary: &str, name: &str| {
+            let rest = primary.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('~'))
+        };
+        let is_gone = |primary: &str| gone.iter().any(|name| is_of(primary, name));
+        let waiting = others.iter().filter(|(_, p)| is_gone(&p.primary));
         Self {
             partitions: partitions(after).count(),
-            lost: lost.count(),
+            lost: lost.len(),
             waiting: waiting.count(),
         }
     }
@@ -264,20 +270,21 @@ impl Recovered {
 #[derive(Debug, PartialEq, Eq)]
 struct Cost {
     partitions: usize,
-    /// Partitions that begin empty: every copy is at a member that is asserted dead.
+    /// Partitions that begin empty: every copy is at a member that is asserted dead, or whose
+    /// process is gone.
     lost: usize,
     /// As `lost`, but in keyspaces that wait for a copy to come back (`--on-loss wait`).
     waiting: usize,
 }
 
 impl Cost {
-    fn new(table: &TableReport, keyspaces: &[KeyspaceReport], dead: &[String]) -> Self {
+    fn new(table: &TableReport, keyspaces: &[KeyspaceReport], gone: &[String]) -> Self {
         let waits = |name: &str| {
             keyspaces
                 .iter()
                 .any(|k| k.name == name && k.on_loss == WAIT)
         };
-        let lives = |name: &String| !dead.contains(name);
+        let lives = |name: &String| !gone.contains(name);
         let gone = partitions(table)
             .filter(|(_, p)| !std::iter::once(&p.primary).chain(&p.backups).any(lives));
         let (waiting, lost): (Vec<_>, Vec<_>) = gone.partition(|(keyspace, _)| waits(keyspace));
@@ -481,7 +488,7 @@ impl TableCommand {
 
 impl Recover {
     async fn main(self) -> Result<ExitCode, CommandFailed> {
-        let gone = self.gone.to_string();
+        let counted = self.gone.to_string();
         let node = self.endpoint.client()?;
         let before = node.ask(&api::TABLE).await?;
         let ClusterReport {
@@ -495,35 +502,43 @@ impl Recover {
             let new: Vec<_> = names.filter(|name| !dead.contains(name)).cloned().collect();
             dead.extend(new);
         }
+        let gone = without_data(&members, &dead);
         let mut recovery = RecoveryBody {
             assert_dead: self.assert_dead,
-            gone,
+            gone: counted,
             check: true,
         };
         if !self.yes {
             // A person is asked only what the node would do: it checks the names and the count.
             node.make(&api::RECOVER, [], &recovery).await?;
             let whom = format!("{} ({} of the voters)", dead.join(", "), recovery.gone);
-            confirm(&whom, &Cost::new(&before, &keyspaces, &dead))?;
+            confirm(&whom, &Cost::new(&before, &keyspaces, &gone))?;
         }
         recovery.check = false;
         node.make(&api::RECOVER, [], &recovery).await?;
         write(&format!("continuing without {}\n", dead.join(", ")))?;
-        tell_what_became(&node, &before, &dead).await
+        tell_what_became(&node, &before, &gone).await
     }
 }
 
-/// Waits until no partition waits for dead members, and tells how many began empty.
+/// The members of whose copies nothing is left: those that are dead, and those whose directories
+/// other processes have.
+fn without_data(members: &[MemberReport], dead: &[String]) -> Vec<String> {
+    let gone = members.iter().filter(|m| m.heir || dead.contains(&m.name));
+    gone.map(|m| m.name.clone()).collect()
+}
+
+/// Waits until no partition waits for members that are gone, and tells how many began empty.
 async fn tell_what_became(
     node: &Client,
     before: &TableReport,
-    dead: &[String],
+    gone: &[String],
 ) -> Result<ExitCode, CommandFailed> {
     let until = Instant::now() + RECOVERS_WITHIN;
     loop {
         // If the node does not answer for a moment, the change still holds.
         let after = node.ask(&api::TABLE).await.ok();
-        let counts = after.map(|after| Recovered::new(before, &after, dead));
+        let counts = after.map(|after| Recovered::new(before, &after, gone));
         match counts {
             Some(counts) if counts.waiting == 0 || Instant::now() >= until => {
                 write(&format!("{counts}; `doyen status` shows the cluster\n"))?;
@@ -817,6 +832,16 @@ mod tests {
         assert!(two.to_string().contains("2 of 4 stay unavailable"), "{two}");
     }
 
+    /// Regression: a node that began again with its directory counted its former process as one
+    /// that had copies.
+    #[test]
+    fn a_member_whose_process_is_gone_has_no_copies() {
+        let mut members = ClusterReport::sample(&["ada", "boris", "clara"], true).members;
+        members[2].heir = true;
+        let gone = without_data(&members, &["ada".to_owned()]);
+        assert_eq!(gone, ["ada", "clara"]);
+    }
+
     #[test]
     fn recover_counts_partitions_that_began_empty_and_that_wait() {
         let before = table(&[("a", 1), ("b", 1), ("b", 3), ("b", 1)]);
@@ -829,6 +854,11 @@ mod tests {
                 lost: 1,
                 waiting: 1
             }
+        );
+        // What a member had that was replaced.
+        assert_eq!(
+            after(&[("b", 2), ("a", 1), ("b~7", 3), ("bc", 1)]).waiting,
+            1
         );
         let said = "1 of 4 partitions began empty: only dead members had copies, and the data in \
                     them is lost; 1 still wait for dead members, which had the only copies";

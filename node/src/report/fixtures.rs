@@ -61,6 +61,7 @@ pub(crate) fn seen(
         waiting: None,
         why: None,
         voters: Vec::new(),
+        heirs: Vec::new(),
         others: Vec::new(),
         split: None,
     };

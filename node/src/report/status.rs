@@ -183,6 +183,10 @@ pub struct MemberReport {
     /// `live`, `draining`, `drained` (it holds nothing any more), `leaving` or `silent`;
     /// `unanswered` if the table says `live` and the member does not answer now.
     pub state: String,
+    /// Whether its process is gone. Another one has its directory and none of its data, and waits
+    /// for its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub heir: bool,
     /// `data` or `witness`.
     #[serde(default)]
     pub role: String,
@@ -610,6 +614,7 @@ fn member(table: &Table, m: &doyen_placement::Member, status: &Status) -> Member
         id: m.id.to_string(),
         age: m.age.0,
         state: state.into(),
+        heir: status.heirs.contains(&m.id),
         role: if m.role == Role::Data {
             "data"
         } else {

@@ -43,10 +43,14 @@ fn two_of_three_directories_are_enough_and_one_is_not() {
     for seed in 0..10 {
         let mut net = cluster(seed, 3);
         let before = net.agreed().unwrap();
+        let former = net.process(0).process;
         kill_all(&mut net);
         net.start(0);
         net.run_ms(10_000);
         assert!(net.leaders().is_empty(), "seed {seed}");
+        // What its former process held is gone, though that is in the table.
+        let heir = net.process(0);
+        assert_eq!(heir.agreement.status(net.local(heir)).heirs, [former]);
         net.start(1);
         net.until(20_000, |net| {
             net.agreed().is_some_and(|t| t.members.len() == 2)
