@@ -132,28 +132,22 @@ impl Forming {
 
     /// Writes a first table that is to be promised.
     pub(super) fn store(&self, cx: &mut Context) {
-        let me = cx.me();
-        let Some(disk) = &mut cx.disk else { return };
-        let Some(Accepting {
-            table, proposer, ..
-        }) = disk.accepting().cloned()
-        else {
-            return;
-        };
-        let Some(write) = disk.begin() else { return };
-        let durable = Durable {
-            me,
-            term: table.term,
-            voted: Some(proposer),
-            committed: table.table.clone(),
-            commit: None,
-            committed_voters: table.voters.clone(),
-            accepted: table.table,
-            proposer: Some(proposer),
-            promised: true,
-        };
-        cx.outputs
-            .push_back(Output::Store(write, Box::new(durable)));
+        cx.store(|me, disk| {
+            let Accepting {
+                table, proposer, ..
+            } = disk.accepting()?;
+            Some(Durable {
+                me,
+                term: table.term,
+                voted: Some(*proposer),
+                committed: table.table.clone(),
+                commit: None,
+                committed_voters: table.voters.clone(),
+                accepted: table.table.clone(),
+                proposer: Some(*proposer),
+                promised: true,
+            })
+        });
     }
 
     pub(super) fn timeout(&self) -> Option<Time> {

@@ -1,7 +1,7 @@
 //! What every phase of the machine shares: configuration, time, random numbers, outputs.
 
 use super::api::{AdminReply, AgreementConfig, Output, Peer};
-use super::durable::{Accepting, Disk, Promise};
+use super::durable::{Accepting, Disk, Durable, Promise};
 use super::event::Event;
 use super::problem::Problem;
 use crate::mutant::{self, broken};
@@ -121,6 +121,19 @@ impl Context {
         match &mut self.disk {
             None => Promise::Kept,
             Some(disk) => disk.promise_table(accepting()),
+        }
+    }
+
+    /// Writes what must not be forgotten by this process, if it has changed and there is such a
+    /// thing.
+    pub(super) fn store(&mut self, durable: impl FnOnce(MemberId, &Disk) -> Option<Durable>) {
+        let me = self.me();
+        let Some(disk) = self.disk.as_mut().filter(|disk| disk.has_changed()) else {
+            return;
+        };
+        let durable = durable(me, disk).map(Box::new);
+        if let Some((durable, write)) = durable.and_then(|all| Some((all, disk.begin()?))) {
+            self.outputs.push_back(Output::Store(write, durable));
         }
     }
 

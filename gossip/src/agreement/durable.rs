@@ -128,6 +128,11 @@ impl Disk {
         self.changed = true;
     }
 
+    /// Whether there is something to write.
+    pub(super) const fn has_changed(&self) -> bool {
+        self.changed
+    }
+
     /// What is to be written comes with this number.
     const fn next(&mut self) -> u64 {
         self.changed = true;

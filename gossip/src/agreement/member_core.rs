@@ -75,37 +75,32 @@ impl MemberCore {
 
     /// What must not be forgotten, if it has changed.
     pub(super) fn store(&self, cx: &mut Context) {
-        let me = cx.me();
-        let Some(disk) = &mut cx.disk else { return };
-        let Some(write) = disk.begin() else { return };
-        let tables = &self.tables;
-        let accepting = disk.accepting();
-        let accepting = accepting.filter(|a| a.table.name.order() > tables.accepted.name.order());
-        let (term, voted) = disk.vote();
-        // A member that follows a coordinator votes for no other one in that term.
-        let (term, voted) = if term >= self.election.term {
-            (term, voted)
-        } else {
-            (self.election.term, self.election.voted)
-        };
-        let durable = Durable {
-            me,
-            term,
-            voted,
-            committed: tables.committed.table.clone(),
-            commit: tables.last_commit.clone(),
-            committed_voters: accepting
-                .map_or(&tables.committed_voters, |a| &a.committed_voters)
-                .clone(),
-            accepted: accepting
-                .map_or(&tables.accepted, |a| &a.table)
-                .table
-                .clone(),
-            proposer: accepting.map_or(tables.proposer, |a| Some(a.proposer)),
-            promised: false,
-        };
-        cx.outputs
-            .push_back(Output::Store(write, Box::new(durable)));
+        let (tables, election) = (&self.tables, &self.election);
+        cx.store(|me, disk| {
+            let accepting = disk.accepting();
+            let accepting =
+                accepting.filter(|a| a.table.name.order() > tables.accepted.name.order());
+            let (term, voted) = disk.vote();
+            // A member that follows a coordinator votes for no other one in that term.
+            let (term, voted) = if term >= election.term {
+                (term, voted)
+            } else {
+                (election.term, election.voted)
+            };
+            let voters = accepting.map_or(&tables.committed_voters, |a| &a.committed_voters);
+            let accepted = accepting.map_or(&tables.accepted, |a| &a.table);
+            Some(Durable {
+                me,
+                term,
+                voted,
+                committed: tables.committed.table.clone(),
+                commit: tables.last_commit.clone(),
+                committed_voters: voters.clone(),
+                accepted: accepted.table.clone(),
+                proposer: accepting.map_or(tables.proposer, |a| Some(a.proposer)),
+                promised: false,
+            })
+        });
     }
 
     // ---- time
