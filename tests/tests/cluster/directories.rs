@@ -61,14 +61,24 @@ fn is_the_same(cluster: &Cluster, id: &Value) {
     );
 }
 
+fn start_all(cluster: &mut Cluster, id: &Value) {
+    cluster.start_together(&NAMES);
+    cluster.await_safe(3);
+    is_the_same(cluster, id);
+}
+
+fn start_again(cluster: &mut Cluster, name: &str, id: &Value) {
+    cluster.join(name);
+    cluster.await_safe(3);
+    is_the_same(cluster, id);
+}
+
 #[test]
 fn nodes_that_were_all_killed_are_the_same_cluster_at_other_addresses() {
     let (mut cluster, id) = used();
     for _ in 0..2 {
         kill_all(&mut cluster);
-        cluster.start_together(&NAMES);
-        cluster.await_safe(3);
-        is_the_same(&cluster, &id);
+        start_all(&mut cluster, &id);
     }
 }
 
@@ -100,9 +110,7 @@ fn a_node_that_starts_again_while_the_others_live_takes_its_place() {
     for _ in 0..2 {
         let victim = cluster.coordinator();
         cluster.kill(&victim);
-        cluster.join(&victim);
-        cluster.await_safe(3);
-        is_the_same(&cluster, &id);
+        start_again(&mut cluster, &victim, &id);
         let members = cluster.report("n1", "/status")["members"].clone();
         assert_eq!(members.as_array().map(Vec::len), Some(3), "{members}");
     }
@@ -113,9 +121,7 @@ fn a_node_that_left_or_was_given_up_begins_as_a_new_member() {
     let (mut cluster, id) = used();
     assert!(cluster.leave("n1").success());
     cluster.await_safe(2);
-    cluster.join("n1");
-    cluster.await_safe(3);
-    is_the_same(&cluster, &id);
+    start_again(&mut cluster, "n1", &id);
     // The others go on without it while it is stopped.
     cluster.nodes.get_mut("n2").expect("it runs").stop();
     cluster.eventually("the others go on without it", |c| {
@@ -125,9 +131,7 @@ fn a_node_that_left_or_was_given_up_begins_as_a_new_member() {
     cluster.nodes.get_mut("n2").expect("it runs").resume();
     cluster.await_safe(3);
     kill_all(&mut cluster);
-    cluster.start_together(&NAMES);
-    cluster.await_safe(3);
-    is_the_same(&cluster, &id);
+    start_all(&mut cluster, &id);
 }
 
 #[test]
@@ -161,6 +165,36 @@ fn a_directory_in_use_and_a_copy_of_one_are_refused() {
     is_the_same(&cluster, &id);
 }
 
+/// Regression: such nodes lived on as members without a place, and partitions were not served.
+#[test]
+fn directories_that_were_exchanged_or_are_above_the_level_are_refused() {
+    let (mut cluster, id) = used();
+    kill_all(&mut cluster);
+    let refused = cluster.try_join("n1", &["--level-max", "16"]).unwrap_err();
+    let said = refused.stderr;
+    assert!(said.contains("start it without --level-max"), "{said}");
+    let exchange = |cluster: &Cluster| {
+        let [one, two, spare] = ["n1", "n2", "spare"].map(|name| cluster.directory(name));
+        for (from, to) in [(&one, &spare), (&two, &one), (&spare, &two)] {
+            std::fs::rename(from, to).expect("no process has it");
+        }
+    };
+    exchange(&cluster);
+    cluster.start_together(&NAMES);
+    cluster.eventually("one of the two ends and says why", |c| {
+        let said = ["n1", "n2"].map(|name| c.node(name).log());
+        said.iter().any(|log| {
+            let last = log
+                .lines()
+                .find(|line| line.starts_with("doyen: the name n"));
+            last.is_some_and(|line| line.contains("start it with --name"))
+        })
+    });
+    kill_all(&mut cluster);
+    exchange(&cluster);
+    start_all(&mut cluster, &id);
+}
+
 /// Regression: each of the last two took the other one for the one that stays, and their directories
 /// forgot the cluster.
 #[test]
@@ -170,16 +204,12 @@ fn nodes_that_all_left_are_the_same_cluster_again() {
         // The last one finds no successor, which it says.
         _ = cluster.leave(name);
     }
-    cluster.start_together(&NAMES);
-    cluster.await_safe(3);
-    is_the_same(&cluster, &id);
+    start_all(&mut cluster, &id);
     for node in cluster.nodes.values_mut() {
         node.terminate();
     }
     for (_, node) in std::mem::take(&mut cluster.nodes) {
         _ = node.wait();
     }
-    cluster.start_together(&NAMES);
-    cluster.await_safe(3);
-    is_the_same(&cluster, &id);
+    start_all(&mut cluster, &id);
 }
