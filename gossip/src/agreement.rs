@@ -332,7 +332,7 @@ impl Agreement {
             },
             Phase::Member(core) => {
                 let (tables, problem) = (&core.tables, core.leaderless_problem(&self.cx));
-                let refusal = core.requests.refusal().filter(|_| self.cx.is_heir());
+                let refusal = core.requests.refusal(now).filter(|_| self.cx.is_heir());
                 let refused = || refusal.map(ToOwned::to_owned);
                 let tasks = self.coordinates();
                 let loads = tasks

@@ -70,6 +70,12 @@ impl JoinRefusals {
     pub(super) fn why(&self) -> Option<&str> {
         self.last.as_ref().map(|(_, why)| why.as_str())
     }
+
+    /// The same, if this process is still refused.
+    pub(super) fn present(&self, now: Time) -> Option<&str> {
+        let (at, why) = self.last.as_ref()?;
+        (now.since(*at) < LOST).then_some(why.as_str())
+    }
 }
 
 impl Joining {

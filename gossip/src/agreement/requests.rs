@@ -218,9 +218,9 @@ impl Requests {
         }
     }
 
-    /// Why an heir has not got that place.
-    pub(super) fn refusal(&self) -> Option<&str> {
-        self.refusals.why()
+    /// Why an heir is refused that place.
+    pub(super) fn refusal(&self, now: Time) -> Option<&str> {
+        self.refusals.present(now)
     }
 
     fn leave_step(

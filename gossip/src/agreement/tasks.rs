@@ -513,7 +513,7 @@ impl CoordinatorTasks {
             }
             if proven || known.tables.recovery.dead.contains(&member.id) {
                 gone.insert(member.id, Absence::Dead);
-            } else if cx.heir_of(member.id).is_some() {
+            } else if !silent && cx.heir_of(member.id).is_some() {
                 // Its process is gone. What answers is its heir, which has none of its copies.
             } else if member.state == MemberState::Silent && answers && !silent {
                 back.insert(member.id);

@@ -1,6 +1,7 @@
 //! Directories: what is synced counts, and what is not may be forgotten (rule 14).
 
 use super::*;
+use doyen_placement::MemberState;
 use doyen_placement::level::LEVELS;
 
 /// A cluster of nodes with directories.
@@ -181,6 +182,16 @@ fn an_heir_with_the_name_of_another_member_says_why_and_ends() {
             }
             assert_eq!(why(2), None);
             named.iter().for_each(|(slot, _)| net.kill(*slot));
+            if named.len() == 1 {
+                // An heir that dies before it has its place is silent, as any member.
+                let live = [0, 2].map(|slot| net.process(slot).process);
+                net.until(10_000, |net| {
+                    net.agreed().is_some_and(|table| {
+                        let mut members = table.members.iter();
+                        members.all(|m| m.state == MemberState::Silent || live.contains(&m.id))
+                    })
+                });
+            }
             net.names.clear();
             named.iter().for_each(|(slot, _)| _ = net.start(*slot));
             net.until(20_000, Net::healed);
