@@ -64,9 +64,9 @@ enum CliCommand {
     Bench(Box<bench::Bench>),
     /// Compare ways of placing keys on nodes that come and go; no cluster is needed
     Simulate(Box<simulate::Simulate>),
-    /// Bring data from an RDB file, or from a running Redis or Valkey
+    /// Bring data from an RDB, AOF or NDJSON file, or from a running Redis or Valkey
     Import(Box<migrate::Import>),
-    /// Write all keys to an RDB file, for Redis and Valkey
+    /// Write all keys to an RDB file, for Redis and Valkey, or to lines of JSON (NDJSON)
     Export(Box<migrate::Export>),
     #[command(flatten)]
     Admin(admin::AdminCommand),

@@ -4,7 +4,7 @@
 use bytes::{Buf, BytesMut};
 use std::io;
 use std::net::SocketAddr;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Largest reply that is accepted.
@@ -57,10 +57,10 @@ pub fn nothing_happened(error: &str) -> bool {
     .contains(&code)
 }
 
-/// A connection to a server. After an error it is of no further use.
+/// A connection to a server, over TCP or another stream. After an error it is of no further use.
 #[derive(Debug)]
-pub struct RespClient {
-    stream: TcpStream,
+pub struct RespClient<S = TcpStream> {
+    stream: S,
     input: BytesMut,
     output: BytesMut,
 }
@@ -73,11 +73,26 @@ impl RespClient {
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Self {
+        Ok(Self::over(stream))
+    }
+
+    /// The connection, for use by other code. Every reply must have been taken.
+    ///
+    /// # Errors
+    /// The system does not release the socket.
+    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
+        self.stream.into_std()
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> RespClient<S> {
+    /// A client on a connection that stands already.
+    pub fn over(stream: S) -> Self {
+        Self {
             stream,
             input: BytesMut::new(),
             output: BytesMut::new(),
-        })
+        }
     }
 
     /// Sends one command and waits for its reply. An error that the server answers is
@@ -99,20 +114,25 @@ impl RespClient {
         &mut self,
         commands: &[Vec<A>],
     ) -> Result<Vec<Reply>, RespError> {
-        self.send(commands).await?;
         let mut replies = Vec::with_capacity(commands.len());
-        for _ in commands {
-            replies.push(self.reply().await?);
-        }
+        self.pipeline_into(commands, &mut replies).await?;
         Ok(replies)
     }
 
-    /// The connection, for use by other code. Every reply must have been taken.
+    /// The same. If it fails, `replies` has the replies of the first commands.
     ///
     /// # Errors
-    /// The system does not release the socket.
-    pub fn into_std(self) -> io::Result<std::net::TcpStream> {
-        self.stream.into_std()
+    /// Not all replies came.
+    pub async fn pipeline_into<A: AsRef<[u8]>>(
+        &mut self,
+        commands: &[Vec<A>],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), RespError> {
+        self.send(commands).await?;
+        for _ in commands {
+            replies.push(self.reply().await?);
+        }
+        Ok(())
     }
 
     /// Sends all commands at once. Take the replies with `reply`.
@@ -138,7 +158,7 @@ impl RespClient {
 
     /// Sends, and receives at the same time, so that a long pipeline cannot block both sides.
     async fn flush(&mut self) -> Result<(), RespError> {
-        let (mut read, mut write) = self.stream.split();
+        let (mut read, mut write) = tokio::io::split(&mut self.stream);
         while !self.output.is_empty() {
             tokio::select! {
                 written = write.write(&self.output) => match written? {
@@ -150,7 +170,8 @@ impl RespClient {
                 },
             }
         }
-        Ok(())
+        // TLS may still hold a part of it.
+        Ok(write.flush().await?)
     }
 
     /// The next reply.

@@ -23,6 +23,8 @@ pub struct InfoFacts {
     pub cluster_port: bool,
     pub process_id: u32,
     pub run_id: String,
+    /// The cluster of the node, once there is one.
+    pub cluster: Option<String>,
     pub address: IpAddr,
     pub tcp_port: u16,
     pub threads: u8,
@@ -68,6 +70,7 @@ impl Default for InfoFacts {
             cluster_port: false,
             process_id: 0,
             run_id: String::new(),
+            cluster: None,
             address: Ipv4Addr::LOCALHOST.into(),
             tcp_port: 0,
             threads: 1,
@@ -251,7 +254,7 @@ fn server(facts: &InfoFacts) -> Lines {
     };
     let uname = rustix::system::uname();
     let part = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
-    lines([
+    let mut server = lines([
         ("redis_version", REDIS_VERSION.to_owned()),
         ("redis_git_sha1", "00000000".to_owned()),
         ("redis_git_dirty", "0".to_owned()),
@@ -285,7 +288,11 @@ fn server(facts: &InfoFacts) -> Lines {
         ),
         ("config_file", String::new()),
         ("io_threads_active", u8::from(facts.threads > 1).to_string()),
-    ])
+    ]);
+    // `doyen import` must not take the keys of a cluster from the cluster itself.
+    let cluster = facts.cluster.iter();
+    server.extend(cluster.map(|id| ("doyen_cluster_id".to_owned(), id.clone())));
+    server
 }
 
 fn memory(facts: &InfoFacts) -> Lines {

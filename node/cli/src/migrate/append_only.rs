@@ -6,7 +6,7 @@
 //! ```
 
 use super::formats::{damaged, open, unread};
-use super::link::{Server, SourceLink};
+use super::link::{NodeLink, Server};
 use super::progress::{EXECUTED, MigrationProgress};
 use super::replica::{CommandStream, execute};
 use super::writers::{MigrationTally, Writers};
@@ -40,7 +40,7 @@ pub(super) fn read(
     connections: u16,
 ) -> Result<(MigrationTally, Result<(), CommandFailed>), CommandFailed> {
     let mut tally = MigrationTally::new();
-    let mut link = SourceLink::connect(&targets[0])?;
+    let mut node = NodeLink::connect(targets)?;
     for (place, path) in files(path)?.into_iter().enumerate() {
         let mut file = open(&path)?;
         let unread = |e| unread(&path, &e);
@@ -61,7 +61,7 @@ pub(super) fn read(
                 Err(e) => return Ok((tally, Err(e))),
             }
         }
-        let done = commands((&path, offset), file, &mut link, &mut tally);
+        let done = commands((&path, offset), file, &mut node, &mut tally);
         if done.is_err() {
             return Ok((tally, done));
         }
@@ -80,7 +80,7 @@ fn keys(path: &Path, file: &mut BufReader<File>, writers: &Writers) -> Result<u6
 fn commands(
     (path, offset): (&Path, u64),
     file: BufReader<File>,
-    link: &mut SourceLink,
+    node: &mut NodeLink,
     tally: &mut MigrationTally,
 ) -> Result<(), CommandFailed> {
     let mut stream = CommandStream::new(file, offset);
@@ -94,7 +94,7 @@ fn commands(
                 stream.offset()
             ))
         })?;
-        execute(link, database, batch, tally)?;
+        execute(node, database, batch, tally)?;
         progress.show(tally.commands, 0);
     }
     progress.end();

@@ -4,7 +4,7 @@
 use super::formats::{FileFormat, KeyWriter};
 use super::link::Server;
 use super::progress::MigrationProgress;
-use super::{password, scan};
+use super::{password, scan, trust};
 use crate::{CommandFailed, say};
 use doyen_placement::words::counted;
 use doyen_rdb::{NdjsonWriter, RdbError, RdbWriter};
@@ -19,7 +19,7 @@ const RDB_VERSION: u16 = 10;
 /// What is done with keys.
 const WRITTEN: (&str, &str) = ("key was written", "keys were written");
 
-/// Writes all keys to a file of Redis, or to one of JSON.
+/// Writes all keys to an RDB file of Redis, or to one with lines of JSON (NDJSON).
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Keys that are written meanwhile are in the file as they were before or after that: stop the \
@@ -27,13 +27,14 @@ writers for a picture of one moment. The file gets its name once it is whole.
 
 Status: 0 success; 1 failure; 2 a flag is wrong.")]
 pub(crate) struct Export {
-    /// The file, which must not exist yet
+    /// The file, which must not exist yet: of lines of JSON if its name ends in .ndjson or .jsonl,
+    /// else RDB
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Format of the file; without it, ndjson if its name ends in .ndjson or .jsonl, else rdb
     #[arg(long, value_enum)]
     format: Option<FileFormat>,
-    /// Address of the RESP port of a node
+    /// Address of the RESP port of a node; port 7379 may be left out
     #[arg(long, value_name = "HOST:PORT")]
     from: String,
     /// File with the password, if there is one
@@ -42,6 +43,10 @@ pub(crate) struct Export {
     /// User; without it, the password is that of `default`
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
+    /// Speak TLS: PEM file with the authority of the node's certificate, such as the cluster's
+    /// ca.pem
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// Version of an RDB file: 10 (the default) for Redis 7.0 and newer and for Valkey; 9 for Redis
     /// 5 and 6, without streams; 12 for Redis 7.4 and newer, which hashes with fields that expire
     /// need
@@ -53,6 +58,7 @@ impl Export {
     pub(crate) fn main(self) -> Result<ExitCode, CommandFailed> {
         let password = self.password_file.as_deref().map(password).transpose()?;
         let server = Server::of(&self.from)?.with_login(self.user.clone(), password);
+        let server = server.with_tls(trust("--tls-ca", self.tls_ca.as_deref())?);
         let format = FileFormat::of(self.format, &self.file);
         if format == FileFormat::Ndjson && self.rdb_version.is_some() {
             return Err(CommandFailed::usage(

@@ -1,14 +1,26 @@
 //! Connections to servers that speak Redis, which block.
 
-use crate::{CommandFailed, runtime};
+use super::tls::ServerTrust;
+use crate::{CommandFailed, complain, runtime};
+use doyen::config::RESP_PORT;
 use doyen::resp::client::{Reply, RespClient};
+use socket2::Socket;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio_rustls::client::TlsStream;
 
 /// How long a server may take to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
-const PORT: u16 = 6379;
+/// How long a connection may take to begin.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// The port of Redis.
+const REDIS_PORT: u16 = 6379;
+/// The databases of a server that says nothing of them.
+const DATABASES_MAX: u64 = 1_024;
 
 /// A command: its words.
 pub(super) type Words = Vec<Vec<u8>>;
@@ -33,39 +45,54 @@ pub(super) struct Server {
     name: String,
     user: Option<String>,
     password: Option<String>,
+    tls: Option<ServerTrust>,
     /// Its only database that counts. `None`: all of them.
     pub(super) database: Option<u64>,
 }
 
 impl Server {
-    /// A server by its host and port.
+    /// A node by its host and port.
     pub(super) fn of(name: &str) -> Result<Self, CommandFailed> {
+        let refused = |why: &str| Err(CommandFailed::usage(format!("{name}: {why}")));
+        if name.contains("://") {
+            return refused("HOST:PORT of a node is expected; for TLS, give --tls-ca FILE");
+        }
+        let port = name.strip_prefix(':').unwrap_or(name);
+        if port.parse::<u16>().is_ok() {
+            return refused(&format!("a host is missing: write 127.0.0.1:{port}"));
+        }
+        Self::at(name, RESP_PORT)
+    }
+
+    /// A server by its host and port, which may be left out.
+    fn at(name: &str, port: u16) -> Result<Self, CommandFailed> {
         let has_port = name
             .rsplit_once(':')
             .is_some_and(|(host, _)| !host.ends_with(':'));
         let name = if has_port && !name.ends_with(']') {
             name.to_owned()
         } else {
-            format!("{name}:{PORT}")
+            format!("{name}:{port}")
         };
         let server = Self {
             name,
             user: None,
             password: None,
+            tls: None,
             database: None,
         };
         server.addresses()?;
         Ok(server)
     }
 
-    /// A server by `redis://[user:password@]host[:port][/database]`.
+    /// A server by `redis://[user:password@]host[:port][/database]`, or `rediss://`.
     pub(super) fn of_url(url: &str) -> Result<Self, CommandFailed> {
         let wrong = |what: &str| {
             CommandFailed::usage(format!(
-                "{what}: a source is redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE]"
+                "{what}: a source is redis://[USER:PASSWORD@]HOST[:PORT][/DATABASE], or rediss://"
             ))
         };
-        let rest = url.strip_prefix("redis://").unwrap_or(url);
+        let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
         let (login, rest) = match rest.rsplit_once('@') {
             Some((login, rest)) => (Some(login), rest),
             None => (None, rest),
@@ -83,7 +110,7 @@ impl Server {
         if host.is_empty() {
             return Err(wrong("there is no host"));
         }
-        let mut server = Self::of(host)?;
+        let mut server = Self::at(host, REDIS_PORT)?;
         if let Some(login) = login {
             let (user, password) = login.split_once(':').unwrap_or(("", login));
             let decoded = |text| decoded(text).ok_or_else(|| wrong("there is a wrong % in it"));
@@ -92,6 +119,12 @@ impl Server {
         }
         server.database = database;
         Ok(server)
+    }
+
+    /// The server is asked in TLS, and must be one of those trusted.
+    pub(super) fn with_tls(mut self, tls: Option<ServerTrust>) -> Self {
+        self.tls = tls;
+        self
     }
 
     pub(super) fn with_login(mut self, user: Option<String>, password: Option<String>) -> Self {
@@ -124,19 +157,71 @@ impl Server {
         })
     }
 
-    /// A connection of the system, before any command.
-    pub(super) fn dial(&self) -> Result<std::net::TcpStream, CommandFailed> {
-        let mut failed = None;
+    /// A connection of the system, before any command. What blocks knows no TLS, so that is
+    /// spoken by a thread which ends with the connection.
+    pub(super) fn dial(&self) -> Result<Socket, CommandFailed> {
+        let failed = |e: std::io::Error| self.failed(e);
+        let runtime = runtime()?;
+        let stream = runtime.block_on(self.tcp())?;
+        let Some(tls) = &self.tls else {
+            let stream = stream.into_std().map_err(failed)?;
+            stream.set_nonblocking(false).map_err(failed)?;
+            return Ok(stream.into());
+        };
+        let mut stream = runtime.block_on(self.encrypt(tls, stream))?;
+        let (near, far) = UnixStream::pair().map_err(failed)?;
+        far.set_nonblocking(true).map_err(failed)?;
+        let mut far = runtime
+            .block_on(async { tokio::net::UnixStream::from_std(far) })
+            .map_err(failed)?;
+        std::thread::spawn(move || {
+            // If one side fails, both are closed, and the near one is at its end.
+            let _ = runtime.block_on(copy_bidirectional(&mut stream, &mut far));
+        });
+        Ok(near.into())
+    }
+
+    async fn tcp(&self) -> Result<TcpStream, CommandFailed> {
+        let mut failed = self.failed("it has no address");
         for address in self.addresses()? {
-            match std::net::TcpStream::connect_timeout(&address, ANSWER_MAX) {
-                Ok(stream) => return Ok(stream),
-                Err(e) => failed = Some(e),
+            match tokio::time::timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    stream.set_nodelay(true).map_err(|e| self.failed(e))?;
+                    return Ok(stream);
+                }
+                Ok(Err(e)) => failed = self.failed(format!("{e}; is the server running?")),
+                Err(_) => failed = self.failed("it does not answer"),
             }
         }
-        let failed = failed.map_or_else(|| "it has no address".to_owned(), |e| e.to_string());
-        Err(self.failed(format!("{failed}; is the server running?")))
+        Err(failed)
+    }
+
+    async fn encrypt(
+        &self,
+        tls: &ServerTrust,
+        stream: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, CommandFailed> {
+        let begun = tokio::time::timeout(CONNECT_MAX, tls.begin(&self.name, stream)).await;
+        let begun = begun.unwrap_or_else(|_| {
+            Err("it does not answer in TLS: does this port speak it?".to_owned())
+        });
+        begun.map_err(|why| self.failed(why))
+    }
+
+    /// A connection before any command, in TLS or without.
+    async fn wire(&self) -> Result<Box<dyn Wire>, CommandFailed> {
+        let stream = self.tcp().await?;
+        Ok(match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => Box::new(self.encrypt(tls, stream).await?),
+        })
     }
 }
+
+/// What a connection goes over.
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Wire for S {}
 
 /// A text with `%` and two hexadecimal digits for some bytes.
 fn decoded(text: &str) -> Option<String> {
@@ -159,37 +244,36 @@ fn decoded(text: &str) -> Option<String> {
 pub(super) struct SourceLink {
     server: Server,
     runtime: Runtime,
-    client: RespClient,
+    client: RespClient<Box<dyn Wire>>,
     database: u64,
     /// It is a node of a Redis Cluster, which has one database.
     clustered: bool,
+    /// The server, or the cluster of the node. `None`: the user may not ask.
+    run: Option<String>,
+}
+
+/// Why not all replies came.
+pub(super) struct LinkBroken {
+    pub(super) why: CommandFailed,
+    /// The connection stands, so the server may still execute what it was sent, at any time.
+    pub(super) is_silent: bool,
 }
 
 impl SourceLink {
     pub(super) fn connect(server: &Server) -> Result<Self, CommandFailed> {
         let runtime = runtime()?;
-        let mut failed = server.failed("it has no address");
-        for address in server.addresses()? {
-            match runtime.block_on(async {
-                tokio::time::timeout(ANSWER_MAX, RespClient::connect(address)).await
-            }) {
-                Ok(Ok(client)) => {
-                    let mut link = Self {
-                        server: server.clone(),
-                        runtime,
-                        client,
-                        database: 0,
-                        clustered: false,
-                    };
-                    link.log_in()?;
-                    link.look_at_server()?;
-                    return Ok(link);
-                }
-                Ok(Err(e)) => failed = server.failed(format!("{e}; is the server running?")),
-                Err(_) => failed = server.failed("it does not answer"),
-            }
-        }
-        Err(failed)
+        let wire = runtime.block_on(server.wire())?;
+        let mut link = Self {
+            server: server.clone(),
+            runtime,
+            client: RespClient::over(wire),
+            database: 0,
+            clustered: false,
+            run: None,
+        };
+        link.log_in()?;
+        link.look_at_server()?;
+        Ok(link)
     }
 
     fn log_in(&mut self) -> Result<(), CommandFailed> {
@@ -199,13 +283,18 @@ impl SourceLink {
         });
         for command in login.into_iter().chain([words([b"PING"])]) {
             if let Reply::Error(why) = self.ask(command)? {
-                return Err(self.server.failed(why));
+                return Err(self.server.failed(if why.contains("speaks TLS") {
+                    "it speaks TLS: give --tls-ca FILE with the cluster's ca.pem; for a source, \
+                     write rediss:// and give --source-tls-ca FILE"
+                } else {
+                    &why
+                }));
             }
         }
         Ok(())
     }
 
-    /// Notes whether it is clustered. The cluster-aware port of a node of Doyen is refused: it has
+    /// Notes which server it is, and whether it is clustered. The cluster-aware port of a node of Doyen is refused: it has
     /// the keys of that node alone.
     fn look_at_server(&mut self) -> Result<(), CommandFailed> {
         let Reply::Bulk(text) = self.ask(words([b"INFO", b"server"]))? else {
@@ -214,6 +303,10 @@ impl SourceLink {
         let text = String::from_utf8_lossy(&text).into_owned();
         let says = |what: &str| text.lines().any(|line| line.starts_with(what));
         self.clustered = says("redis_mode:cluster");
+        // Nodes of a cluster have the same keys.
+        let said = |what: &str| text.lines().find_map(|line| line.strip_prefix(what));
+        let run = said("doyen_cluster_id:").or_else(|| said("run_id:"));
+        self.run = run.map(str::to_owned);
         if self.clustered && says("doyen_version") {
             let why = "this is the port for cluster-aware clients (--resp-cluster), which has the \
                        keys of one node alone: give the port that answers for all keys (--resp)";
@@ -232,15 +325,44 @@ impl SourceLink {
 
     /// The replies of commands, in their order.
     pub(super) fn pipeline(&mut self, commands: &[Words]) -> Result<Vec<Reply>, CommandFailed> {
-        let client = &mut self.client;
-        let replies = self
-            .runtime
-            .block_on(async { tokio::time::timeout(ANSWER_MAX, client.pipeline(commands)).await });
-        match replies {
-            Ok(Ok(replies)) => Ok(replies),
-            Ok(Err(e)) => Err(self.server.failed(e)),
-            Err(_) => Err(self.server.failed("it does not answer any more")),
+        let mut replies = Vec::with_capacity(commands.len());
+        match self.pipeline_into(commands, &mut replies) {
+            Ok(()) => Ok(replies),
+            Err(broken) => Err(broken.why),
         }
+    }
+
+    /// The same. If it fails, `replies` has those of the first commands.
+    pub(super) fn pipeline_into(
+        &mut self,
+        commands: &[Words],
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), LinkBroken> {
+        let answered = self.client.pipeline_into(commands, replies);
+        let answered = self
+            .runtime
+            .block_on(async { tokio::time::timeout(ANSWER_MAX, answered).await });
+        match answered {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(e)) => Err(LinkBroken {
+                why: self.server.failed(e),
+                is_silent: false,
+            }),
+            Err(_) => Err(LinkBroken {
+                why: self.server.failed("it does not answer any more"),
+                is_silent: true,
+            }),
+        }
+    }
+
+    /// An error about the server.
+    pub(super) fn failed(&self, why: impl std::fmt::Display) -> CommandFailed {
+        self.server.failed(why)
+    }
+
+    /// Whether both are connected with the same server, or with the same cluster of nodes.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.run.is_some() && self.run == other.run
     }
 
     /// Further commands are about this database.
@@ -301,12 +423,74 @@ impl SourceLink {
         }
         let text = match self.ask(words([b"INFO", b"keyspace"]))? {
             Reply::Bulk(text) => text,
-            Reply::Error(why) => return Err(self.server.failed(format!("INFO: {why}"))),
+            Reply::Error(_) => return self.databases_by_trying(),
             _ => return Err(self.server.failed("INFO keyspace has no text")),
         };
         let text = String::from_utf8_lossy(&text).into_owned();
         let number = |line: &str| line.strip_prefix("db")?.split_once(':')?.0.parse().ok();
         Ok(text.lines().filter_map(number).collect())
+    }
+
+    /// The databases that the server lets this user select, who has no right to `CONFIG GET` and
+    /// to `INFO`.
+    fn databases_by_trying(&mut self) -> Result<Vec<u64>, CommandFailed> {
+        let mut all = vec![0];
+        while let Some(next) = Some(all.len() as u64).filter(|next| *next < DATABASES_MAX) {
+            if let Some(why) = self.try_select(next)? {
+                if why.starts_with("NOPERM") {
+                    complain(format_args!(
+                        "keys of database 0 alone are read: the user may ask neither INFO nor \
+                         CONFIG GET, and not SELECT another one ({why})"
+                    ));
+                }
+                break;
+            }
+            all.push(next);
+        }
+        Ok(all)
+    }
+}
+
+/// A connection with the first of some nodes that answers, and after an error with another one.
+pub(super) struct NodeLink {
+    servers: Vec<Server>,
+    link: Option<SourceLink>,
+}
+
+impl NodeLink {
+    pub(super) fn connect(servers: &[Server]) -> Result<Self, CommandFailed> {
+        let servers = servers.to_vec();
+        let mut node = Self {
+            servers,
+            link: None,
+        };
+        node.link()?;
+        Ok(node)
+    }
+
+    /// The connection. If there is none, each node is tried once.
+    pub(super) fn link(&mut self) -> Result<&mut SourceLink, CommandFailed> {
+        let mut failed = None;
+        for _ in 0..self.servers.len() {
+            if self.link.is_some() {
+                break;
+            }
+            match SourceLink::connect(&self.servers[0]) {
+                Ok(link) => self.link = Some(link),
+                Err(e) => {
+                    self.servers.rotate_left(1);
+                    failed.get_or_insert(e);
+                }
+            }
+        }
+        let failed = || failed.unwrap_or_else(|| CommandFailed::new("there is no node to ask"));
+        self.link.as_mut().ok_or_else(failed)
+    }
+
+    /// The connection failed: the next node is asked from now on.
+    pub(super) fn leave(&mut self) {
+        self.link = None;
+        self.servers.rotate_left(1);
     }
 }
 
@@ -327,6 +511,17 @@ mod tests {
         assert_eq!((&*server.name, server.database), ("127.0.0.1:6379", None));
         let server = Server::of_url("redis://[::1]/").expect("it is one");
         assert_eq!(&*server.name, "[::1]:6379");
+        // The port of nodes is another one.
+        let node = Server::of("127.0.0.1").expect("it is one");
+        assert_eq!(&*node.name, "127.0.0.1:7379");
+        for (no_node, words) in [
+            ("7379", "write 127.0.0.1:7379"),
+            (":7379", "write 127.0.0.1:7379"),
+            ("rediss://127.0.0.1", "--tls-ca"),
+        ] {
+            let why = Server::of(no_node).expect_err("it is none").message;
+            assert!(why.contains(words), "{why}");
+        }
         for wrong in [
             "redis://",
             "redis://127.0.0.1/x",

@@ -10,16 +10,17 @@
 //! word in common, so one that a node does not take yet is tried again before any later one of its
 //! key.
 
-use super::link::{Server, SourceLink, Words, no_database, words};
+use super::link::{LinkBroken, NodeLink, Server, SourceLink, Words, no_database, words};
 use super::progress::{EXECUTED, MigrationProgress};
-use super::writers::{MigrationTally, Writers};
+use super::writers::{MigrationTally, RETRY_EVERY, RETRY_MAX, Writers};
 use crate::stay::Interrupts;
 use crate::{CommandFailed, complain, runtime};
 use doyen::resp::client::{Reply, nothing_happened};
 use doyen_rdb::RdbReader;
+use socket2::Socket;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,14 +36,43 @@ const WORDS_MAX: u64 = 1 << 20;
 const WORD_BYTES_MAX: u64 = 512 << 20;
 /// Commands that are executed at once.
 const BATCH: usize = 256;
-/// How long a write that nodes do not take at the moment is tried.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const RETRY_EVERY: Duration = Duration::from_millis(100);
+/// What is said of a write whose node ended before it answered.
+const UNKNOWN: &str = "a node ended before it answered: whether this was done is not known; compare \
+                       with --verify, and import again what differs";
+/// Commands after which the state is the same if they are executed twice.
+const REPEATABLE: [&str; 26] = [
+    "DEL",
+    "EXPIREAT",
+    "HDEL",
+    "HMSET",
+    "HPERSIST",
+    "HPEXPIREAT",
+    "HSET",
+    "HSETNX",
+    "LSET",
+    "MSET",
+    "MSETNX",
+    "PERSIST",
+    "PEXPIREAT",
+    "PFADD",
+    "PSETEX",
+    "SADD",
+    "SET",
+    "SETBIT",
+    "SETEX",
+    "SETNX",
+    "SETRANGE",
+    "SREM",
+    "UNLINK",
+    "XDEL",
+    "ZADD",
+    "ZREM",
+];
 
 /// A source that takes us for a replica.
 pub(super) struct Replica {
-    stream: TcpStream,
-    reader: BufReader<TcpStream>,
+    stream: Socket,
+    reader: BufReader<Socket>,
     offset: u64,
 }
 
@@ -121,6 +151,10 @@ pub(super) fn follow(
     targets: &[Server],
     (until_caught_up, connections): (bool, u16),
 ) -> Result<(MigrationTally, Result<(), CommandFailed>), CommandFailed> {
+    if until_caught_up {
+        // Whether the source says it is known before all keys are read.
+        offset_of(source)?;
+    }
     let failed = |e: std::io::Error| source.failed(e);
     let acks = Acks::start(replica.stream.try_clone().map_err(failed)?);
     let writers = Writers::start(targets, connections)?;
@@ -140,7 +174,7 @@ pub(super) fn follow(
     };
     let interrupted = on_interrupt(replica.stream.try_clone().map_err(failed)?)?;
     let mut stream = CommandStream::new(replica.reader, replica.offset);
-    let mut link = SourceLink::connect(&targets[0])?;
+    let mut node = NodeLink::connect(targets)?;
     let mut progress = MigrationProgress::new(EXECUTED, None);
     loop {
         if target.is_some_and(|target| stream.offset >= target) {
@@ -157,7 +191,7 @@ pub(super) fn follow(
             Err(e) => return Ok((tally, Err(source.failed(format!("its writes ended: {e}"))))),
         };
         let is_wanted = source.database.is_none_or(|only| only == database);
-        if is_wanted && let Err(e) = execute(&mut link, database, batch, &mut tally) {
+        if is_wanted && let Err(e) = execute(&mut node, database, batch, &mut tally) {
             return Ok((tally, Err(e)));
         }
         acks.offset.store(stream.offset, Ordering::Relaxed);
@@ -167,7 +201,7 @@ pub(super) fn follow(
 
 /// Reads the file, and hands its keys to the writers.
 fn keys(
-    reader: &mut BufReader<TcpStream>,
+    reader: &mut BufReader<Socket>,
     source: &Server,
     writers: &Writers,
 ) -> Result<(), CommandFailed> {
@@ -213,7 +247,7 @@ struct Acks {
 }
 
 impl Acks {
-    fn start(mut stream: TcpStream) -> Self {
+    fn start(mut stream: Socket) -> Self {
         let offset = Arc::new(AtomicU64::new(NO_OFFSET));
         let told = Arc::clone(&offset);
         std::thread::spawn(move || {
@@ -233,7 +267,7 @@ impl Acks {
 }
 
 /// Ends the connection at an interrupt, so that what reads it goes on.
-fn on_interrupt(stream: TcpStream) -> Result<Arc<AtomicBool>, CommandFailed> {
+fn on_interrupt(stream: Socket) -> Result<Arc<AtomicBool>, CommandFailed> {
     let interrupted = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&interrupted);
     let runtime = runtime()?;
@@ -249,9 +283,15 @@ fn on_interrupt(stream: TcpStream) -> Result<Arc<AtomicBool>, CommandFailed> {
 
 /// How many bytes of writes the source has sent or will send.
 fn offset_of(source: &Server) -> Result<u64, CommandFailed> {
-    let Reply::Bulk(text) = SourceLink::connect(source)?.ask(words([b"INFO", b"replication"]))?
-    else {
-        return Err(source.failed("INFO replication has no text"));
+    let text = match SourceLink::connect(source)?.ask(words([b"INFO", b"replication"]))? {
+        Reply::Bulk(text) => text,
+        Reply::Error(why) => {
+            return Err(source.failed(format!(
+                "{why}: --until-caught-up asks INFO how much was written: give its user that \
+                 right (+info), or leave the flag out and end the import with Ctrl-C"
+            )));
+        }
+        _ => return Err(source.failed("INFO replication has no text")),
     };
     let text = String::from_utf8_lossy(&text).into_owned();
     let mut numbers = text
@@ -411,64 +451,130 @@ fn number(line: &[u8], mark: u8, most: u64) -> std::io::Result<u64> {
     number.ok_or_else(|| std::io::ErrorKind::InvalidData.into())
 }
 
-/// Executes commands in their order. What nodes do not take at the moment is tried again.
+/// Executes commands in their order. What nodes do not take at the moment is tried again, and so
+/// is what a node did not answer that ended, if that does no harm.
 pub(super) fn execute(
-    link: &mut SourceLink,
+    node: &mut NodeLink,
     database: u64,
     batch: Vec<Words>,
     tally: &mut MigrationTally,
 ) -> Result<(), CommandFailed> {
-    let (mut left, began) = (Vec::new(), Instant::now());
-    for command in batch {
-        let name = String::from_utf8_lossy(&command[0]).to_ascii_uppercase();
-        if name == "FLUSHALL" || name == "FLUSHDB" {
-            // The nodes may have other keys.
-            tally.refuse(
-                &name,
-                "it is not executed here: do it by hand if you want it",
-                b"",
-            );
-        } else {
-            left.push(command);
-        }
-    }
+    let began = Instant::now();
+    let mut left = batch;
+    left.retain(|command| !is_left_out(command, tally));
     while !left.is_empty() {
-        let replies = match link.try_select(database)? {
-            None => link.pipeline(&left)?,
-            Some(why) => {
-                let why = if nothing_happened(&why) {
-                    why
-                } else {
-                    no_database(database, &why)
-                };
-                vec![Reply::Error(why); left.len()]
+        let mut replies = Vec::new();
+        let broken = match node.link() {
+            Ok(link) => send(link, database, &left, &mut replies),
+            // Nothing was sent.
+            Err(why) => {
+                replies.resize(
+                    left.len(),
+                    Reply::Error(format!("CLUSTERDOWN {}", why.message)),
+                );
+                None
             }
         };
-        let mut again = Vec::new();
-        for (command, reply) in left.into_iter().zip(replies) {
-            match reply {
-                Reply::Error(why) if nothing_happened(&why) => {
-                    if began.elapsed() >= RETRY_MAX {
-                        return Err(CommandFailed::new(format!(
-                            "the nodes take no writes: {why}"
-                        )));
-                    }
-                    again.push(command);
+        if let Some(broken) = broken {
+            if broken.is_silent {
+                // It may execute these later, and undo what comes after them.
+                return Err(CommandFailed::new(format!(
+                    "{}: whether its last writes were done is not known: begin the import again",
+                    broken.why.message
+                )));
+            }
+            node.leave();
+        }
+        let (mut replies, mut again, mut why) = (replies.into_iter(), Vec::new(), UNKNOWN.into());
+        for command in left {
+            let error = match replies.next() {
+                Some(Reply::Error(error)) => error,
+                Some(_) => {
+                    tally.commands += 1;
+                    continue;
                 }
-                Reply::Error(why) => {
-                    let name = String::from_utf8_lossy(&command[0]).to_ascii_uppercase();
-                    let key = command.get(1).map_or(&[][..], |key| &key[..]);
-                    tally.refuse(&name, &why, key);
-                }
-                _ => tally.commands += 1,
+                None => format!("UNKNOWN {UNKNOWN}"),
+            };
+            let is_open = error.starts_with("UNKNOWN") && is_repeatable(&command);
+            if is_open || nothing_happened(&error) {
+                again.push(command);
+                why = error;
+            } else {
+                let key = command.get(1).map_or(&[][..], |key| &key[..]);
+                tally.refuse(&name_of(&command), &error, key);
             }
         }
         left = again;
         if !left.is_empty() {
+            if began.elapsed() >= RETRY_MAX {
+                return Err(CommandFailed::new(format!(
+                    "the nodes take no writes: {why}"
+                )));
+            }
             std::thread::sleep(RETRY_EVERY);
         }
     }
     Ok(())
+}
+
+/// Sends commands once. Returns why not all of them were answered.
+fn send(
+    link: &mut SourceLink,
+    database: u64,
+    commands: &[Words],
+    replies: &mut Vec<Reply>,
+) -> Option<LinkBroken> {
+    let why = match link.try_select(database) {
+        Ok(None) => return link.pipeline_into(commands, replies).err(),
+        Ok(Some(why)) if nothing_happened(&why) => why,
+        Ok(Some(why)) => no_database(database, &why),
+        // No command was sent.
+        Err(failed) => {
+            replies.resize(
+                commands.len(),
+                Reply::Error(format!("CLUSTERDOWN {}", failed.message)),
+            );
+            return Some(LinkBroken {
+                why: failed,
+                is_silent: false,
+            });
+        }
+    };
+    replies.resize(commands.len(), Reply::Error(why));
+    None
+}
+
+/// Whether a command of the source is not executed here.
+fn is_left_out(command: &Words, tally: &mut MigrationTally) -> bool {
+    let name = name_of(command);
+    match &*name {
+        "FLUSHALL" | "FLUSHDB" => {
+            // The nodes may have other keys.
+            let why = "it is not executed here: do it by hand if you want it";
+            tally.refuse(&name, why, b"");
+        }
+        "FUNCTION" => {
+            let brings = |what: &Vec<u8>| {
+                what.eq_ignore_ascii_case(b"LOAD") || what.eq_ignore_ascii_case(b"RESTORE")
+            };
+            tally.functions += u64::from(command.get(1).is_some_and(brings));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// Whether a command does no harm if it was executed already.
+fn is_repeatable(command: &Words) -> bool {
+    let adds = |word: &Vec<u8>| word.eq_ignore_ascii_case(b"INCR");
+    match &*name_of(command) {
+        "ZADD" if command.iter().any(adds) => false,
+        name => REPEATABLE.contains(&name),
+    }
+}
+
+fn name_of(command: &Words) -> String {
+    String::from_utf8_lossy(&command[0]).to_ascii_uppercase()
 }
 
 #[cfg(test)]

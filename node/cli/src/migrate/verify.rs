@@ -1,13 +1,14 @@
 //! Compares keys with what the nodes answer, by the commands that read each type.
 
 use super::Found;
-use super::link::{Server, SourceLink, Words, words};
+use super::link::{NodeLink, Server, SourceLink, Words, words};
 use super::streams;
-use super::writers::now_ms;
+use super::writers::{RETRY_EVERY, RETRY_MAX, now_ms};
 use crate::{CommandFailed, say};
 use doyen::resp::client::Reply;
 use doyen_placement::words::counted;
 use doyen_rdb::{HashField, RdbValue, shown_key};
+use std::time::Instant;
 
 /// Commands that are sent at once.
 const BATCH: usize = 256;
@@ -19,7 +20,7 @@ const SHOWN_MAX: u64 = 10;
 const SOON_MS: u64 = 1_000;
 
 pub(super) struct Verifier {
-    link: SourceLink,
+    node: NodeLink,
     waiting: Vec<Found>,
     commands: usize,
     compared: u64,
@@ -31,9 +32,9 @@ pub(super) struct Verifier {
 pub(super) type IsAnswered = Box<dyn Fn(&Reply) -> bool>;
 
 impl Verifier {
-    pub(super) fn new(server: &Server) -> Result<Self, CommandFailed> {
+    pub(super) fn new(servers: &[Server]) -> Result<Self, CommandFailed> {
         Ok(Self {
-            link: SourceLink::connect(server)?,
+            node: NodeLink::connect(servers)?,
             waiting: Vec::new(),
             commands: 0,
             compared: 0,
@@ -65,6 +66,7 @@ impl Verifier {
         self.compare()?;
         let compared = counted(self.compared, ("key was compared", "keys were compared"));
         let different = match (self.different, self.compared) {
+            (_, 0) => "there is none to compare".to_owned(),
             (0, 1) => "it is the same".to_owned(),
             (0, _) => "all are the same".to_owned(),
             (different, _) => counted(different, ("DIFFERS", "DIFFER")),
@@ -85,13 +87,7 @@ impl Verifier {
         let Some(first) = all.first() else {
             return Ok(());
         };
-        if self.link.try_select(first.database)?.is_some() {
-            for found in &all {
-                self.compared += 1;
-                self.differs(found, "SELECT");
-            }
-            return Ok(());
-        }
+        let database = first.database;
         let (mut commands, mut expected) = (Vec::new(), Vec::new());
         for found in all {
             let reads = reads(&found);
@@ -101,7 +97,7 @@ impl Verifier {
             expected.push((found, answered));
             debug_assert!(count > 0, "each type is read by some command");
         }
-        let mut replies = self.link.pipeline(&commands)?.into_iter();
+        let mut replies = self.replies(database, &commands)?.into_iter();
         let mut asked = commands.iter();
         for (found, answered) in expected {
             self.compared += 1;
@@ -117,6 +113,24 @@ impl Verifier {
             }
         }
         Ok(())
+    }
+
+    /// What the nodes answer to commands that read. A node that ends is left for the next one. If
+    /// there is no such database, there are no replies.
+    fn replies(&mut self, database: u64, commands: &[Words]) -> Result<Vec<Reply>, CommandFailed> {
+        let began = Instant::now();
+        let ask = |link: &mut SourceLink| match link.try_select(database)? {
+            None => link.pipeline(commands),
+            Some(_) => Ok(Vec::new()),
+        };
+        loop {
+            match self.node.link().and_then(ask) {
+                Err(failed) if began.elapsed() >= RETRY_MAX => return Err(failed),
+                Err(_) => self.node.leave(),
+                replies => return replies,
+            }
+            std::thread::sleep(RETRY_EVERY);
+        }
     }
 
     /// A key is not as the answer to this command says.

@@ -1,6 +1,6 @@
 //! Threads with a connection each, which write keys. Keys are in no order among each other.
 
-use super::link::{Server, SourceLink, no_database};
+use super::link::{NodeLink, Server, no_database};
 use super::progress::{MigrationProgress, READ};
 use super::restoring::Restoring;
 use crate::CommandFailed;
@@ -20,8 +20,8 @@ const BATCH_BYTES: usize = 512 << 10;
 /// Keys that wait for a connection.
 const QUEUE: usize = 1_024;
 /// How long keys that nodes do not take at the moment are tried.
-const RETRY_MAX: Duration = Duration::from_secs(60);
-const RETRY_EVERY: Duration = Duration::from_millis(100);
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(60);
+pub(super) const RETRY_EVERY: Duration = Duration::from_millis(100);
 /// What is said of a key that was deleted, and of whose parts a node refused one.
 const IN_PART: &str = "; only a part of the key is there now: delete it, or import it again";
 
@@ -32,6 +32,8 @@ pub(super) struct MigrationTally {
     pub(super) keys: u64,
     pub(super) expired: u64,
     pub(super) commands: u64,
+    /// Libraries of functions that were left out.
+    pub(super) functions: u64,
     /// What was refused, by what it is and why.
     pub(super) refused: BTreeMap<(String, String), RefusedKeys>,
     /// All keys before this one are done, and those.
@@ -53,6 +55,7 @@ impl MigrationTally {
             keys: 0,
             expired: 0,
             commands: 0,
+            functions: 0,
             refused: BTreeMap::new(),
             next: 0,
             done: BTreeSet::new(),
@@ -145,6 +148,7 @@ impl Writers {
             }
         }
         progress.end();
+        self.shared.tally().functions += file.functions();
         Ok(())
     }
 
@@ -163,15 +167,14 @@ impl Writers {
             let mut servers = servers.to_vec();
             let first = number % servers.len();
             servers.rotate_left(first);
-            let mut link = SourceLink::connect(&servers[0])?;
-            let value_max = link.value_max()?;
+            let mut node = NodeLink::connect(&servers)?;
+            let value_max = node.link()?.value_max()?;
             shared.value_max.fetch_min(value_max, Ordering::Relaxed);
             let (shared, taken) = (Arc::clone(&shared), Arc::clone(&taken));
             threads.push(std::thread::spawn(move || {
                 let mut writer = Writer {
                     shared: &shared,
-                    servers,
-                    link: Some(link),
+                    node,
                 };
                 while let Some(batch) = next_batch(&taken) {
                     // What is left in the queue stays undone then.
@@ -243,8 +246,7 @@ fn next_batch(queue: &RestoreQueue) -> Option<Vec<(u64, Restoring)>> {
 
 struct Writer<'a> {
     shared: &'a Shared,
-    servers: Vec<Server>,
-    link: Option<SourceLink>,
+    node: NodeLink,
 }
 
 impl Writer<'_> {
@@ -283,15 +285,9 @@ impl Writer<'_> {
         database: u64,
         batch: Vec<(u64, Restoring)>,
     ) -> (Vec<(u64, Restoring)>, Option<CommandFailed>) {
-        let mut link = match self.link.take() {
-            Some(link) => link,
-            None => match SourceLink::connect(&self.servers[0]) {
-                Ok(link) => link,
-                Err(failed) => {
-                    self.servers.rotate_left(1);
-                    return (batch, Some(failed));
-                }
-            },
+        let link = match self.node.link() {
+            Ok(link) => link,
+            Err(failed) => return (batch, Some(failed)),
         };
         let value_max = self.shared.value_max.load(Ordering::Relaxed);
         let (mut commands, mut counts) = (Vec::new(), Vec::new());
@@ -307,17 +303,17 @@ impl Writer<'_> {
         };
         let replies = match replies {
             Ok(Ok(replies)) => replies,
+            Ok(Err(why)) if nothing_happened(&why) => return (batch, Some(link.failed(why))),
             Ok(Err(why)) => {
-                self.link = Some(link);
-                return self.has_no_database(batch, (database, why));
+                self.has_no_database(batch, (database, why));
+                return (Vec::new(), None);
             }
             // What was sent may be done, and is done again.
             Err(failed) => {
-                self.servers.rotate_left(1);
+                self.node.leave();
                 return (batch, Some(failed));
             }
         };
-        self.link = Some(link);
         let (mut again, mut why) = (Vec::new(), None);
         let mut replies = replies.into_iter();
         let mut tally = self.shared.tally();
@@ -337,7 +333,7 @@ impl Writer<'_> {
             };
             match refused {
                 Some(error) if nothing_happened(&error) || error.starts_with("UNKNOWN") => {
-                    why = Some(self.servers[0].failed(error));
+                    why = Some(link.failed(error));
                     again.push((number, restoring));
                     continue;
                 }
@@ -350,20 +346,12 @@ impl Writer<'_> {
     }
 
     /// A node refuses the database of these keys.
-    fn has_no_database(
-        &self,
-        batch: Vec<(u64, Restoring)>,
-        (database, why): (u64, String),
-    ) -> (Vec<(u64, Restoring)>, Option<CommandFailed>) {
-        if nothing_happened(&why) {
-            return (batch, Some(self.servers[0].failed(why)));
-        }
+    fn has_no_database(&self, batch: Vec<(u64, Restoring)>, (database, why): (u64, String)) {
         let (mut tally, why) = (self.shared.tally(), no_database(database, &why));
         for (number, restoring) in batch {
             tally.refuse(restoring.of.value.type_name(), &why, &restoring.of.key);
             tally.is_done(number);
         }
-        (Vec::new(), None)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `doyen export` and `doyen import` between real nodes, by files of both formats.
 
-use crate::common::{Node, doyen, serving};
+use crate::common::{Node, doyen, node, serving};
 use doyen::resp::client::{Reply, RespClient};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -190,6 +190,82 @@ fn an_import_ends_at_a_damaged_line_and_goes_on_there() {
     );
     assert_eq!(there("a b"), [Reply::Int(0)], "they were passed over");
     assert_eq!(there("c d"), [Reply::Int(2)]);
+
+    // That all keys are the same was said of none.
+    let beyond = ["--verify", "--from-key"];
+    let (status, said) = ended(&[&import[..], &beyond, &["7"]].concat());
+    let words = "--from-key 7 is beyond the end of the file, which has 6 keys: nothing was";
+    assert!(status == 2 && said.contains(words), "{said}");
+    done(
+        &[&import[..], &beyond, &["6"]].concat(),
+        "0 keys were compared: there is none to compare",
+    );
+}
+
+#[test]
+fn nodes_and_sources_are_asked_in_tls() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (member, ca) = (path("secret/member"), path("secret/ca.pem"));
+    done(&["secret", "new", "--dir", &path("secret")], "");
+    let node = node(&["--secret-file", &member, "--resp-tls"]);
+    let (_, port) = node.address("resp").rsplit_once(':').expect("a port");
+    let to = format!("localhost:{port}");
+    let line = r#"{"key":"a","type":"string","value":"1"}"#.to_owned() + "\n";
+    std::fs::write(path("keys.ndjson"), line).expect("it is written");
+    let import = ["import", &path("keys.ndjson"), "--to", &to];
+    let (status, said) = ended(&import);
+    let words = "it speaks TLS: give --tls-ca FILE with the cluster's ca.pem";
+    assert!(status == 1 && said.contains(words), "{said}");
+    let trusted = ["--tls-ca", &ca];
+    done(
+        &[&import[..], &trusted, &["--verify"]].concat(),
+        "1 key was compared: it is the same",
+    );
+    done(
+        &[&["export", &path("all.rdb"), "--from", &to][..], &trusted].concat(),
+        "1 key is in",
+    );
+
+    // The node as a source, which refuses replicas.
+    let plain = serving(&[]);
+    let source = format!("rediss://{to}");
+    let import = ["import", &source, "--to", plain.address("resp")];
+    let (status, said) = ended(&import);
+    assert!(
+        status == 2 && said.contains("--source-tls-ca FILE"),
+        "{said}"
+    );
+    done(
+        &[&import[..], &["--source-tls-ca", &ca, "--verify"]].concat(),
+        "1 key was compared: it is the same",
+    );
+    // Another authority, and a node without TLS.
+    done(&["secret", "new", "--dir", &path("other")], "");
+    let source_ca = path("other/ca.pem");
+    for (args, words) in [
+        (
+            [&import[..], &["--source-tls-ca", &source_ca]].concat(),
+            "is not trusted",
+        ),
+        (
+            [
+                &import[..3],
+                &[
+                    plain.address("resp"),
+                    "--tls-ca",
+                    &ca,
+                    "--source-tls-ca",
+                    &ca,
+                ],
+            ]
+            .concat(),
+            "it does not speak TLS: connect without --tls-ca",
+        ),
+    ] {
+        let (status, said) = ended(&args);
+        assert!(status == 1 && said.contains(words), "{said}");
+    }
 }
 
 /// The key was deleted and written without its large element.
@@ -292,6 +368,12 @@ fn an_export_has_all_databases_whichever_node_is_asked() {
         &["export", &path("all.ndjson"), "--from", from],
         "2 keys are in",
     );
+    // It would never end with keys that it has itself written.
+    for node in [&node, &witness] {
+        let source = format!("redis://{}", node.address("resp"));
+        let (status, said) = ended(&["import", &source, "--to", from]);
+        assert!(status == 2 && said.contains("the source itself"), "{said}");
+    }
     // The other port has the keys of one node.
     let port = node.address("resp-cluster");
     let file = path("part.ndjson");
@@ -391,8 +473,12 @@ fn append_only_files_are_read_in_their_order_up_to_a_command_that_is_cut() {
 
     // One file, and what is not for it.
     let empty = serving(&[]);
-    let (one, to) = (path("a.aof.1.incr.aof"), empty.address("resp"));
-    let import = ["import", one.to_str().expect("UTF-8"), "--to", to];
+    // The first node is gone.
+    let (one, to) = (
+        path("a.aof.1.incr.aof"),
+        format!("127.0.0.1:1,{}", empty.address("resp")),
+    );
+    let import = ["import", one.to_str().expect("UTF-8"), "--to", &to];
     done(&import, "2 commands of the source");
     let (status, said) = ended(&[&import[..], &["--verify"]].concat());
     assert!(
@@ -400,7 +486,7 @@ fn append_only_files_are_read_in_their_order_up_to_a_command_that_is_cut() {
         "{said}"
     );
     std::fs::remove_file(path("a.aof.manifest")).expect("it was there");
-    let (status, said) = ended(&["import", from, "--to", to]);
+    let (status, said) = ended(&["import", from, "--to", &to]);
     assert!(status == 2 && said.contains("one manifest"), "{said}");
 }
 

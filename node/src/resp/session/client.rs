@@ -414,6 +414,7 @@ impl SessionClient {
             cluster_port: self.cluster_port,
             process_id: std::process::id(),
             run_id: cluster::node_id(me),
+            cluster: context.view().map(|v| v.installed.cluster.to_string()),
             address: self.local.ip(),
             tcp_port: self.local.port(),
             threads: context.threads(),

@@ -1,6 +1,6 @@
 use super::*;
 use doyen_rdb::{RdbValue, RdbWriter};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 
 const MARK: &str = "0123456789012345678901234567890123456789";
@@ -146,6 +146,8 @@ fn a_replica_gets_all_keys_and_then_each_write_once() {
         &["INCR", "n"],
         &["LPUSH", "l", "x"],
         &["FLUSHALL"],
+        &["FUNCTION", "LOAD", "#!lua name=f\n"],
+        &["FUNCTION", "DELETE", "f"],
         &["SET", "last", "1"],
     ]);
     let behind = [MARK.as_bytes(), &writes].concat();
@@ -154,7 +156,7 @@ fn a_replica_gets_all_keys_and_then_each_write_once() {
     let replica = begin(&source).expect("it answers").expect("it agrees");
     let (tally, done) = follow(replica, &source, &[node], (true, 2)).expect("it begins");
     done.expect("all came");
-    assert_eq!((tally.keys, tally.commands), (3, 3));
+    assert_eq!((tally.keys, tally.commands, tally.functions), (3, 3, 1));
     let refused: Vec<&str> = tally.refused.keys().map(|(what, _)| &**what).collect();
     assert_eq!(refused, ["FLUSHALL", "LPUSH"]);
     let told = told.lock().expect("no test panics here");
@@ -170,6 +172,81 @@ fn a_replica_gets_all_keys_and_then_each_write_once() {
     ] {
         assert_eq!(has(&command), times, "{command:?}");
     }
+}
+
+/// The import ended with the node that it used.
+#[test]
+fn if_a_node_ends_the_next_one_is_asked() {
+    let is_gone = AtomicBool::new(false);
+    let first = serve(move |command, out| {
+        if is_gone.load(Ordering::Relaxed) || command[0] == b"INCR" {
+            is_gone.store(true, Ordering::Relaxed);
+            let _ = out.shutdown(Shutdown::Both);
+        }
+        let _ = out.write_all(b"+OK\r\n");
+    });
+    let (second, told) = node();
+    let mut tally = MigrationTally::new();
+    let mut nodes = NodeLink::connect(&[first, second]).expect("one answers");
+    let batch = vec![
+        words([b"SET", b"a", b"1"]),
+        words([b"INCR", b"n"]),
+        words([b"SADD", b"s", b"m"]),
+        words([b"FUNCTION", b"FLUSH"]),
+    ];
+    execute(&mut nodes, 0, batch, &mut tally).expect("another node is there");
+    assert_eq!(tally.commands, 2);
+    // It may have been done.
+    let refused: Vec<_> = tally.refused.keys().collect();
+    assert!(
+        matches!(&refused[..], [(what, why)] if what == "INCR" && why.contains("is not known")),
+        "{refused:?}"
+    );
+    let told = told.lock().expect("no test panics here");
+    assert!(told.contains(&words([b"SADD", b"s", b"m"])));
+    assert!(!told.contains(&words([b"INCR", b"n"])));
+}
+
+#[test]
+fn what_adds_is_not_done_twice() {
+    let may = |command: &str| {
+        let words = command.split(' ').map(|word| word.as_bytes().to_vec());
+        is_repeatable(&words.collect())
+    };
+    for repeatable in [
+        "SET a 1",
+        "set a 1 nx",
+        "HSET h f v",
+        "ZADD z 1 m",
+        "DEL a b",
+    ] {
+        assert!(may(repeatable), "{repeatable}");
+    }
+    for adding in [
+        "INCR a",
+        "RPUSH l x",
+        "APPEND a x",
+        "ZADD z incr 1 m",
+        "LPOP l",
+        "XADD s 1-1 f v",
+    ] {
+        assert!(!may(adding), "{adding}");
+    }
+}
+
+/// The import of a user without the right to INFO ended.
+#[test]
+fn without_info_databases_are_tried() {
+    let server = serve(|command, out| {
+        let said: &[u8] = match &command[0][..] {
+            b"INFO" | b"CONFIG" => b"-NOPERM this user has no permissions\r\n",
+            b"SELECT" if command[1] >= b"3".to_vec() => b"-ERR DB index is out of range\r\n",
+            _ => b"+OK\r\n",
+        };
+        let _ = out.write_all(said);
+    });
+    let mut link = SourceLink::connect(&server).expect("it answers");
+    assert_eq!(link.databases().expect("it answers"), [0, 1, 2]);
 }
 
 #[test]
