@@ -5,7 +5,7 @@ use crate::stay::{Interrupts, cannot_start, stay};
 use crate::{CommandFailed, runtime, say};
 use doyen::testkit::{NotStarted, Process};
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How long a process may take to open its ports.
 const OPEN_MAX: Duration = Duration::from_secs(10);
+/// How long a node on this machine may take to accept a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Nodes that have ports.
 const NODES_MAX: i64 = 8;
 
@@ -98,6 +100,15 @@ impl Dev {
         let interrupts = Interrupts::new()?;
         let logs = tempfile::tempdir().map_err(cannot_start)?;
         let numbers = self.join.map_or(1..=self.nodes, |n| n..=n);
+        if let Some(number) = self.join
+            && self.running(Some(number)).is_empty()
+        {
+            let cluster = self.cluster();
+            return Err(CommandFailed::new(format!(
+                "no other node runs that n{number} could join: start the cluster first, with \
+                 `{cluster}` in another terminal"
+            )));
+        }
         let mut nodes = Vec::new();
         for number in numbers {
             nodes.push(self.start(number, logs.path()).await?);
@@ -109,7 +120,32 @@ impl Dev {
             format!("To start it again: {}\n", self.joining(number))
         };
         stay(nodes, interrupts, again).await?;
+        // Its own nodes have ended.
+        let left = self.running(None);
+        if self.join.is_none() && !left.is_empty() {
+            say(format_args!(
+                "{} joined by `doyen dev --join`, and did not end: press Ctrl-C there\n",
+                left.join(", ")
+            ));
+        }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The nodes at the ports of this cluster that run, without this one.
+    fn running(&self, but: Option<u8>) -> Vec<String> {
+        let is_open = |number: &u8| {
+            let address = local(DevPorts::of(*number, self.offset).resp);
+            TcpStream::connect_timeout(&address, CONNECT_MAX).is_ok()
+        };
+        let all = (1..=8).filter(|number| but != Some(*number));
+        all.filter(is_open)
+            .map(|number| format!("n{number}"))
+            .collect()
+    }
+
+    /// The command that starts the whole cluster.
+    fn cluster(&self) -> String {
+        self.with_flags("doyen dev".to_owned())
     }
 
     async fn start(&self, number: u8, logs: &Path) -> Result<(String, Process), CommandFailed> {
@@ -123,7 +159,10 @@ impl Dev {
 
     /// The command that starts this node of the cluster alone.
     fn joining(&self, number: impl std::fmt::Display) -> String {
-        let mut text = format!("doyen dev --join {number}");
+        self.with_flags(format!("doyen dev --join {number}"))
+    }
+
+    fn with_flags(&self, mut text: String) -> String {
         // Writing to a string cannot fail.
         if self.nodes != 3 {
             let _ = write!(text, " --nodes {}", self.nodes);
@@ -153,7 +192,7 @@ impl Dev {
             let joining = self.joining(self.nodes + 1);
             let _ = writeln!(text, "{joining:<33} # in another terminal: one node more");
         }
-        text + "\nCtrl-C stops the cluster. Its data is gone then.\n"
+        text + "\nCtrl-C stops the cluster, without nodes that joined it. Its data is gone then.\n"
     }
 
     fn command(&self, number: u8, name: &str) -> Result<Command, CommandFailed> {

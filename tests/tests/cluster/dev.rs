@@ -116,6 +116,20 @@ fn watch_top(http: &str) {
     assert!(top.wait().expect("it ends").success());
 }
 
+/// It waited for a cluster, and did not say so.
+#[test]
+fn a_node_does_not_join_where_no_cluster_runs() {
+    // Below the ports that the system gives to clients, and above those of the other test.
+    let offset = (20_000 + std::process::id() % 4_000).to_string();
+    let failed = Command::new(BINARY)
+        .args(["dev", "--join", "2", "--offset", &offset])
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&failed.stderr);
+    let remedy = format!("start the cluster first, with `doyen dev --offset {offset}`");
+    assert!(!failed.status.success() && said.contains(&remedy), "{said}");
+}
+
 #[test]
 fn dev_runs_a_cluster_whose_nodes_can_be_killed_and_started_again() {
     // Below the ports that the system gives to clients.
@@ -149,18 +163,19 @@ fn dev_runs_a_cluster_whose_nodes_can_be_killed_and_started_again() {
     let mut said = BufReader::new(second.stdout.take().expect("it is piped"));
     read_until(&mut said, "Ctrl-C stops it");
     until_safe(&http);
-    signal(Pid::from_child(&second), Signal::INT);
-    assert!(second.wait().expect("it ends").success());
 
     signal(Pid::from_child(&child), Signal::INT);
     let mut last = String::new();
     rest.read_to_string(&mut last).expect("text");
     let status = child.wait().expect("it ends");
-    assert!(status.success() && last == "stopping\n", "{status}: {last}");
+    let words = "stopping\nn2 joined by `doyen dev --join`, and did not end: press Ctrl-C there\n";
+    assert!(status.success() && last == words, "{status}: {last}");
     assert!(
         std::net::TcpStream::connect(&http).is_err(),
         "the nodes end with it"
     );
+    signal(Pid::from_child(&second), Signal::INT);
+    assert!(second.wait().expect("it ends").success());
 }
 
 /// It used to blame the ports.

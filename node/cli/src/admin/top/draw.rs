@@ -18,6 +18,10 @@ use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
+/// Rows of a box with one line.
+const BOX_LEAST: u16 = 3;
+/// Rows of the curve.
+const RATE: u16 = 5;
 /// Rows of the list of members without the members.
 const MEMBERS_FRAME: u16 = 3;
 /// The width of the column of names.
@@ -25,25 +29,36 @@ const NAME: usize = 14;
 
 /// Draws everything.
 pub(super) fn top(frame: &mut Frame<'_>, state: &TopState) {
-    let members = state.report.as_ref().map_or(0, |r| r.members.len());
-    let members = u16::try_from(members).unwrap_or(u16::MAX);
-    let height = frame.area().height;
-    // The rest has 4 + 5 + 6 rows; on a high terminal, members take what is left.
-    let most = height.saturating_sub(16).max(6);
-    let partitions = if state.cells.is_empty() { 3 } else { 4 };
-    let [title, list, map, rate, events] = Layout::vertical([
-        Constraint::Length(1),
-        Constraint::Length(members.saturating_add(MEMBERS_FRAME).min(most)),
-        Constraint::Length(partitions),
-        Constraint::Length(5),
-        Constraint::Min(5),
-    ])
-    .areas(frame.area());
+    let [list, map, rate, events] = heights(frame.area().height, state);
+    let rows = [1, list, map, rate, events].map(Constraint::Length);
+    let [title, list, map, rate, events] = Layout::vertical(rows).areas(frame.area());
     frame.render_widget(heading(state), title);
+    // A box without rows is not seen.
     draw_list(frame, list, state);
     draw_map(frame, map, state);
     draw_throughput(frame, rate, state);
     draw_events(frame, events, state);
+}
+
+/// Rows of the boxes. One for which there is no room has none: on a low terminal, the curve goes
+/// first, then the partitions, and then the events.
+fn heights(height: u16, state: &TopState) -> [u16; 4] {
+    let members = state.report.as_ref().map_or(0, |r| r.members.len());
+    let members = u16::try_from(members).unwrap_or(u16::MAX);
+    // The rest has 4 + 5 + 6 rows; on a high terminal, members take what is left.
+    let most = height.saturating_sub(16).max(6);
+    let mut left = height.saturating_sub(1);
+    let mut take = |rows: u16, keep: u16| {
+        let taken = if rows + keep <= left { rows } else { 0 };
+        left -= taken;
+        taken
+    };
+    let list = members.saturating_add(MEMBERS_FRAME).min(most);
+    let list = take(list.min(height.saturating_sub(1)).max(BOX_LEAST), 0);
+    let map = take(if state.cells.is_empty() { 3 } else { 4 }, BOX_LEAST);
+    let rate = take(RATE, BOX_LEAST);
+    let events = if left < BOX_LEAST { 0 } else { left };
+    [list, map, rate, events]
 }
 
 fn heading(state: &TopState) -> Paragraph<'_> {
@@ -299,6 +314,32 @@ mod tests {
         state.events.push_back(event);
         let line = format!("01:02:03 {}… │", "ä".repeat(66));
         assert!(drawn(&state, 80, 24).contains(&line));
+    }
+
+    /// Boxes without room were drawn as empty ones.
+    #[test]
+    fn a_box_without_room_is_left_out() {
+        for (height, boxes) in [
+            (24, 4),
+            (19, 4),
+            (15, 3),
+            (14, 3),
+            (13, 2),
+            (12, 2),
+            (7, 1),
+            (3, 0),
+        ] {
+            let text = drawn(&seen(3), 50, height);
+            assert_eq!(text.matches('╭').count(), boxes, "{height}:\n{text}");
+            let lines: Vec<&str> = text.lines().collect();
+            let is_empty = |two: &[&str]| two[0].starts_with('╭') && two[1].starts_with('╰');
+            assert!(!lines.windows(2).any(is_empty), "{height}:\n{text}");
+            assert_eq!(
+                text.contains("! n1 is full."),
+                boxes > 1,
+                "{height}:\n{text}"
+            );
+        }
     }
 
     #[test]
