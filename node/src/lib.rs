@@ -80,6 +80,7 @@
 //! | `resp` | the ports for Redis clients: `Builder::resp`, `Builder::resp_cluster` |
 //! | `http` | the port for health, status, metrics and administration: `Builder::http` |
 //! | `metrics` | metrics for the recorder of the program, and as text: `Node::report_metrics` |
+//! | `console` | a page of the HTTP port that shows the cluster in a browser; includes `http` |
 //! | `near` | near caches: `Map::near`, `Cache::near` (quick_cache) |
 //! | `otel` | spans that go on at the members that execute an operation, see below |
 //! | `phrases` | secrets that are phrases (argon2). Secrets of `doyen secret new` need nothing of this |
