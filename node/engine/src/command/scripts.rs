@@ -162,8 +162,8 @@ mod running {
     const MEMORY_BYTES_MAX: usize = 16 << 20;
     /// The text of Redis, and what to do.
     const NON_LOCAL_KEY: &str = "ERR Script attempted to access a non local key in a cluster node: \
-        the key is in another partition; give all keys the same {tag}, or keep all keys in one \
-        partition with --preset one-server";
+        name each key that the script uses in KEYS, all with the same {tag}, or keep all keys in \
+        one partition with --preset one-server";
     const LONG_CHANNEL: &str = "ERR the channel's name is too long: at most 1024 bytes";
     const MUCH_SAID: &str = "ERR the script publishes too much: its messages together may have as \
         many bytes as one value";

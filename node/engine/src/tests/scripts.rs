@@ -73,6 +73,7 @@ fn a_script_has_only_the_keys_of_its_partition() {
     let reply = w.run(3, script(body, &[&a], &[&other]));
     assert!(
         reply.starts_with("-ERR Script attempted to access a non local key")
+            && reply.contains("name each key that the script uses in KEYS")
             && reply.contains("--preset one-server"),
         "{reply}"
     );
