@@ -269,8 +269,8 @@ options! {
     #[arg(long, env = "DOYEN_RESP_TCP_KEEPALIVE", value_name = "DURATION")]
     resp_tcp_keepalive: DurationOption,
     /// Messages about keys that RESP clients may subscribe to, as Redis writes them, for example
-    /// KEA for all or Ex for expired keys; a client may change it for this node (CONFIG SET)
-    /// [default: none]
+    /// KEA for all or Ex for expired keys. It holds until a client sets it for all nodes (CONFIG
+    /// SET) [default: none]
     #[arg(long, env = "DOYEN_NOTIFY_KEYSPACE_EVENTS", value_name = "EVENTS")]
     notify_keyspace_events: KeyEvents,
     /// Refuse transactions of RESP clients (MULTI) whose keys are in several partitions. Otherwise
