@@ -15,6 +15,7 @@ use super::settings::RespSettings;
 use super::slowlog::Slow;
 use super::spill::Spill;
 use super::totals::ThreadCounts;
+use super::usage::Usage;
 use crate::key_events::KeyEvents;
 use crate::login_throttle::LoginThrottle;
 use bytes::Bytes;
@@ -177,6 +178,8 @@ impl Common {
             path,
             access: Mutex::new(Arc::new(access)),
         });
+        // There is no data yet.
+        Usage::resident_bytes_at_start();
         Self {
             seats: (0..threads).map(|_| ClientSeats::default()).collect(),
             connection_last: AtomicU64::new(0),

@@ -302,6 +302,7 @@ fn memory(facts: &InfoFacts) -> Lines {
         counted.memory_peak_bytes,
         usage.resident_bytes,
     );
+    let at_least = used_at_least(used);
     lines([
         ("used_memory", used.to_string()),
         ("used_memory_human", human(used)),
@@ -331,12 +332,12 @@ fn memory(facts: &InfoFacts) -> Lines {
         ("maxmemory_policy", facts.memory_policy.to_owned()),
         (
             "mem_fragmentation_ratio",
-            format!("{:.2}", ratio(resident, used)),
+            format!("{:.2}", ratio(resident, at_least)),
         ),
         (
             "mem_fragmentation_bytes",
             i128::from(resident)
-                .saturating_sub(i128::from(used))
+                .saturating_sub(i128::from(at_least))
                 .to_string(),
         ),
         ("mem_not_counted_for_evict", "0".to_owned()),
@@ -524,6 +525,12 @@ fn human(bytes: u64) -> String {
     }
 }
 
+/// Redis divides its resident memory by all that it uses, with the program's own part. Here that is
+/// data alone, so less of it than the program takes counts as that.
+fn used_at_least(used: u64) -> u64 {
+    used.max(Usage::resident_bytes_at_start())
+}
+
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         0.0
@@ -540,6 +547,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &InfoFacts) {
     let counted = &facts.counted;
     let (used, resident) = (counted.memory_bytes, Usage::now().resident_bytes);
+    let at_least = used_at_least(used);
     let numbers = [
         ("peak.allocated", counted.memory_peak_bytes),
         ("total.allocated", used),
@@ -558,12 +566,12 @@ pub(crate) fn memory_stats(encoder: &mut Encoder<'_>, facts: &InfoFacts) {
             used.checked_div(counted.keys_held).unwrap_or(0),
         ),
         ("dataset.bytes", used),
-        ("fragmentation.bytes", resident.saturating_sub(used)),
+        ("fragmentation.bytes", resident.saturating_sub(at_least)),
     ];
     let ratios = [
         ("dataset.percentage", 100.0),
         ("peak.percentage", percent(used, counted.memory_peak_bytes)),
-        ("fragmentation", ratio(resident, used)),
+        ("fragmentation", ratio(resident, at_least)),
     ];
     encoder.map(numbers.len() + ratios.len());
     for (name, number) in numbers {
@@ -649,6 +657,28 @@ mod tests {
         assert_eq!(needs(&["server", "Stats"]), InfoNeeds::Counts);
         for all in [&[][..], &["default"], &["everything"], &["keyspace"]] {
             assert_eq!(needs(all), InfoNeeds::Databases);
+        }
+    }
+
+    /// The ratio of a node without keys was some thousands, which monitoring takes for a leak.
+    #[test]
+    fn memory_of_the_program_itself_is_no_fragmentation() {
+        Usage::resident_bytes_at_start();
+        for used in [0, 800] {
+            let counted = ThreadCounts {
+                memory_bytes: used,
+                ..ThreadCounts::default()
+            };
+            let facts = InfoFacts {
+                counted,
+                ..InfoFacts::default()
+            };
+            let text = info(&facts, &["memory".to_owned()]);
+            let mut ratios = text
+                .lines()
+                .filter_map(|line| line.strip_prefix("mem_fragmentation_ratio:"));
+            let ratio: f64 = ratios.next().expect("a line").parse().expect("a number");
+            assert!((0.1..100.0).contains(&ratio), "{used}: {ratio}");
         }
     }
 

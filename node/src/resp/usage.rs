@@ -1,6 +1,7 @@
 //! The resources that this process uses, as the system counts them.
 
 use std::fs;
+use std::sync::OnceLock;
 
 /// Processor time in seconds and memory in bytes. Zeros if the system does not tell.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -16,6 +17,12 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
+    /// The resident memory at the first call: before there was data.
+    pub(crate) fn resident_bytes_at_start() -> u64 {
+        static AT_START: OnceLock<u64> = OnceLock::new();
+        *AT_START.get_or_init(|| Self::now().resident_bytes)
+    }
+
     /// The present usage: a few reads of `/proc`.
     pub(crate) fn now() -> Self {
         let machine = rustix::system::sysinfo();
