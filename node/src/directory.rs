@@ -19,9 +19,10 @@ mod file;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
 mod synced;
+pub mod work;
 mod writer;
 
-pub(crate) use writer::{DirectoryWriter, DiskEvent};
+pub(crate) use writer::DirectoryWriter;
 
 use doyen_gossip::SigningSeed;
 use doyen_gossip::agreement::Durable;
@@ -167,7 +168,9 @@ fn counted(path: &Path) -> Result<(DirectoryId, u64), DirectoryError> {
         return Ok((DirectoryId(rand::random()), 1));
     };
     let before = content[..].try_into().map(u64::from_le_bytes).ok();
-    let next = before.and_then(|before| before.checked_add(1));
+    let next = before
+        .filter(|before| *before < u64::MAX)
+        .map(work::next_start);
     let bad = || FileKind::Count.refused(path, "it has no number");
     Ok((id, next.ok_or_else(bad)?))
 }

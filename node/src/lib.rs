@@ -180,6 +180,15 @@ pub mod data;
     reason = "the program doyen and our tests use the rest"
 )]
 mod data;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod directory;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the program doyen and our tests use the rest"
+)]
 mod directory;
 #[cfg(all(feature = "http", feature = "internals"))]
 #[doc(hidden)]

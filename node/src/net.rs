@@ -24,6 +24,7 @@ pub mod links;
 pub mod path;
 pub mod peers;
 pub mod probe;
+pub mod starts;
 pub mod traffic;
 
 mod backoff;

@@ -2,17 +2,15 @@
 
 use super::DirectoryState;
 use crate::clock;
-use crate::directory::{Directory, DirectoryWriter, DiskEvent};
-use crate::net::hello::DirectoryStart;
+use crate::directory::work::DiskEvent;
+use crate::directory::{Directory, DirectoryWriter};
 use crate::net::peers::OwnName;
+use crate::net::starts::DirectoryStart;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::Durable;
 use doyen_placement::MemberId;
 use std::io;
 use tokio::sync::mpsc::UnboundedSender;
-
-/// The numbers of the machines of one start, at most.
-const MACHINES_MAX: u64 = 1 << 20;
 
 /// The directory, if the node has one.
 pub(super) struct DirectoryDisk {
@@ -84,16 +82,9 @@ impl DirectoryDisk {
         }
     }
 
-    /// Who a process is for others that speaks in the name of `id`. If the cluster went on without
-    /// it, it counts as another start: a hello that was under way may have named the former process
-    /// beside the next key.
+    /// Who a process is for others that speaks in the name of `id`.
     pub(super) fn name(&self, id: MemberId, process: MemberId) -> OwnName {
-        let start = |starts: u64| DirectoryStart {
-            process,
-            count: starts
-                .saturating_mul(MACHINES_MAX)
-                .saturating_add(self.machine),
-        };
+        let start = |starts| DirectoryStart::of(process, starts, self.machine);
         OwnName {
             id,
             start: self.starts.map(start),

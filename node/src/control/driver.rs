@@ -14,7 +14,7 @@ use super::{ClusterStatus, Command, ControlOptions, ControlPaths, Coordinated, E
 use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::shared::{LocalView, Shared};
-use crate::directory::DiskEvent;
+use crate::directory::work::DiskEvent;
 use crate::events::{EventLog, minute_of_day};
 use crate::history::Samples;
 use crate::hooks::Hooks;

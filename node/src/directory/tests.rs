@@ -1,4 +1,5 @@
-use super::writer::{DirectoryWriter, DiskEvent};
+use super::work::DiskEvent;
+use super::writer::DirectoryWriter;
 use super::*;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, Time};
 use doyen_placement::MemberId;

@@ -8,55 +8,31 @@
 //! What is stored replaces all before it, so only the latest is written.
 
 use super::file::{FileKind, remove};
+use super::work::{AGAIN, DirectoryJob, DirectoryWork, DiskEvent};
 use super::{Directory, DirectoryError, DirectoryFiles, DirectoryKey};
 use doyen_gossip::agreement::Durable;
 use doyen_placement::codec;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use zeroize::Zeroizing;
 
-/// A write that failed is tried again after this, as a whole and in a new file.
-const AGAIN: Duration = Duration::from_secs(1);
-
-/// What the writer says.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum DiskEvent {
-    /// All up to this write of this machine is synced.
-    Synced {
-        /// The number of the machine.
-        machine: u64,
-        write: u64,
-    },
-    /// A write failed, and is tried again.
-    Failed(String),
-    /// The directory is another process's, so this one must end.
-    Lost(String),
-}
-
-/// What is to be done.
+/// What the thread is told.
 #[derive(Debug, Default)]
-struct WriterWork {
-    /// The number of the machine whose writes count: each one begins with an empty directory.
-    machine: u64,
-    /// What it writes, and the number of the write.
-    store: Option<(u64, Box<Durable>)>,
-    /// The directory forgets what it has, and gets this key.
-    forget: Option<Zeroizing<[u8; 32]>>,
+struct WriterSlot {
+    work: DirectoryWork,
     ended: bool,
 }
 
 #[derive(Debug, Default)]
 struct WriterQueue {
-    slot: Mutex<WriterWork>,
+    slot: Mutex<WriterSlot>,
     changed: Condvar,
 }
 
 impl WriterQueue {
     /// A panic elsewhere leaves it whole: each change is an assignment.
-    fn slot(&self) -> MutexGuard<'_, WriterWork> {
+    fn slot(&self) -> MutexGuard<'_, WriterSlot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,19 +65,16 @@ impl DirectoryWriter {
 
     /// Stores this, instead of all before it.
     pub(crate) fn store(&self, write: u64, durable: Box<Durable>) {
-        self.shared.slot().store = Some((write, durable));
+        self.shared.slot().work.store(write, durable);
         self.shared.changed.notify_one();
     }
 
     /// The cluster went on without this process: the directory forgets everything, and has this key
     /// from now on. Returns the number of the next machine.
     pub(crate) fn begin_again(&self, seed: [u8; 32]) -> u64 {
-        let mut slot = self.shared.slot();
-        slot.forget = Some(Zeroizing::new(seed));
-        slot.store = None;
-        slot.machine += 1;
+        let machine = self.shared.slot().work.begin_again(seed);
         self.shared.changed.notify_one();
-        slot.machine
+        machine
     }
 }
 
@@ -125,38 +98,28 @@ fn run(files: &mut DirectoryFiles, shared: &WriterQueue, events: &UnboundedSende
     let say = |event| _ = events.send(event);
     let mut slot = shared.slot();
     loop {
-        let (machine, store, forget) = (slot.machine, slot.store.take(), slot.forget.take());
-        if store.is_none() && forget.is_none() {
+        let Some(job) = slot.work.take() else {
             if slot.ended {
                 return;
             }
             let woken = shared.changed.wait(slot);
             slot = woken.unwrap_or_else(PoisonError::into_inner);
             continue;
-        }
+        };
         drop(slot);
         if let Err(why) = files.is_own() {
             return say(DiskEvent::Lost(why));
         }
-        let done = carry_out(
-            files,
-            forget.as_ref(),
-            store.as_ref().map(|(_, durable)| &**durable),
-        );
+        let done = carry_out(files, &job);
         slot = shared.slot();
-        match (done, store) {
-            (Ok(()), Some((write, _))) => say(DiskEvent::Synced { machine, write }),
-            (Ok(()), None) => {}
-            (Err(e), store) => {
+        match done {
+            Ok(()) => job.synced().into_iter().for_each(say),
+            Err(e) => {
                 say(DiskEvent::Failed(e.to_string()));
                 if slot.ended {
                     return;
                 }
-                // What came meanwhile replaces it. To forget twice is to forget.
-                if slot.machine == machine {
-                    slot.store = slot.store.take().or(store);
-                    slot.forget = forget;
-                }
+                slot.work.again(job);
                 let woken = shared.changed.wait_timeout(slot, AGAIN);
                 slot = woken.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -164,19 +127,15 @@ fn run(files: &mut DirectoryFiles, shared: &WriterQueue, events: &UnboundedSende
     }
 }
 
-fn carry_out(
-    files: &mut DirectoryFiles,
-    forget: Option<&Zeroizing<[u8; 32]>>,
-    store: Option<&Durable>,
-) -> Result<(), DirectoryError> {
-    if let Some(seed) = forget {
+fn carry_out(files: &mut DirectoryFiles, job: &DirectoryJob) -> Result<(), DirectoryError> {
+    if let Some(seed) = &job.forget {
         // From then on, what is there does not count.
         files.key = DirectoryKey::new(seed.clone());
         files.write_key()?;
         remove(&files.path, FileKind::Agreement)?;
     }
-    if let Some(durable) = store {
-        let content = codec::encode_numbered(durable, codec::BYTES_MAX)
+    if let Some((_, durable)) = &job.store {
+        let content = codec::encode_numbered(&**durable, codec::BYTES_MAX)
             .map_err(|e| FileKind::Agreement.refused(&files.path, &e.to_string()))?;
         files.replace(FileKind::Agreement, &content)?;
         if !files.key.has_agreed {

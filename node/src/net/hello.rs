@@ -28,6 +28,7 @@
 
 use super::endpoint::{Close, DialFailure, Purpose};
 use super::identity::{Claim, Evidence, Identity, Proof};
+use super::starts::DirectoryStart;
 use bytes::{Buf, BufMut};
 use doyen_gossip::{Presence, Signature};
 use doyen_placement::level::LEVELS;
@@ -79,15 +80,6 @@ pub struct Hello {
     pub proof: Option<Proof>,
     /// The process, if it has a directory.
     pub start: Option<DirectoryStart>,
-}
-
-/// A process that has a directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DirectoryStart {
-    /// The process. Its hello may have the id of the member for which it speaks.
-    pub process: MemberId,
-    /// It rises with each process that begins with the directory.
-    pub count: u64,
 }
 
 /// The end of a connection that sends a hello.

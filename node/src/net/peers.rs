@@ -19,9 +19,10 @@ use super::endpoint::{
     ADMISSION_TIMEOUT, Admission, Close, DialFailure, Endpoint, Purpose, UNTRUSTED,
 };
 use super::envelope::{Envelope, FRAME_BYTES_MAX};
-use super::hello::{self, DirectoryStart, Hello, Stay};
+use super::hello::{self, Hello, Stay};
 use super::identity::{Evidence, Identity};
 use super::path::PathReading;
+use super::starts::{DirectoryStart, DirectoryStarts};
 use super::traffic::Traffic;
 use crate::address::AddressFamilies;
 use crate::hooks::Hooks;
@@ -67,8 +68,6 @@ const IDENTITY_LOOK: Duration = Duration::from_secs(2);
 /// A failure counts for this long: an address that matters is dialled again within [`BACKOFF_MOST`]
 /// and the duration of a dial.
 const FAILED_LATELY: Duration = Duration::from_secs(10);
-/// Directories whose starts are remembered.
-const STARTS_MAX: usize = 4096;
 /// A process that seems to be gone is disconnected if it was silent for this long.
 const SILENT: Duration = Duration::from_millis(300);
 
@@ -131,8 +130,7 @@ pub struct ControlPeers {
     endpoint: Endpoint,
     identity: Arc<Identity>,
     me: Cell<OwnName>,
-    /// How many processes began with each directory, by its key, and the last of them.
-    starts: RefCell<BTreeMap<VoteKey, DirectoryStart>>,
+    starts: RefCell<DirectoryStarts>,
     /// The highest level that this process speaks.
     level_max: u16,
     /// Where others reach this process.
@@ -686,18 +684,10 @@ impl ControlPeers {
         let (Some(start), Some(proof)) = (theirs.start, &theirs.proof) else {
             return Ok(());
         };
-        let mut starts = self.starts.borrow_mut();
-        if let Some(last) = starts.get(&proof.key)
-            && last.process != start.process
-            && last.count >= start.count
-        {
-            return Err(doubled(&theirs.name));
+        if self.starts.borrow_mut().meet(proof.key, start) {
+            return Ok(());
         }
-        if starts.len() >= STARTS_MAX && !starts.contains_key(&proof.key) {
-            starts.pop_first();
-        }
-        starts.insert(proof.key, start);
-        Ok(())
+        Err(doubled(&theirs.name))
     }
 
     fn hello(&self, me: OwnName) -> Hello {
