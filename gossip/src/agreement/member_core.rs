@@ -129,6 +129,7 @@ impl MemberCore {
             self.ask(cx);
             self.renew_lease(cx);
             self.check_left(cx);
+            self.check_outside(cx);
             let is_stopped = self.halves.is_stopped();
             self.election
                 .report_leaderless(cx, &self.tables, &self.pings, is_stopped);
@@ -334,6 +335,21 @@ impl MemberCore {
         if majority(&table.voters, installed) || broken(&mutant::LEAVES_EARLY) {
             self.over = true;
             cx.outputs.push_back(Output::Left);
+        }
+    }
+
+    /// If its predecessor left in order, an heir may begin with the very table that is without it, and
+    /// no later one tells it so. Once it follows a coordinator, it goes. Until then, it may be the
+    /// only one that knows that this table is committed.
+    fn check_outside(&mut self, cx: &mut Context) {
+        if !cx.is_heir() || self.election.leader.is_none() || self.over || self.tables.out {
+            return;
+        }
+        let (me, key) = (cx.me(), Some(cx.signing.vote_key()));
+        let (committed, accepted) = (&self.tables.committed, &self.tables.accepted);
+        let mut members = committed.members.iter().chain(&accepted.members);
+        if !members.any(|m| m.id == me || m.vote_key == key) {
+            self.removed(cx);
         }
     }
 

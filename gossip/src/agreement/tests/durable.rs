@@ -77,6 +77,25 @@ fn a_node_that_starts_again_while_the_others_live_is_a_member_without_copies() {
     }
 }
 
+/// Regression: the directory of a node that left in order has the table without it. Its next process
+/// waited until the others made another table.
+#[test]
+fn a_node_that_left_in_order_joins_again_though_no_other_table_follows() {
+    for seed in 0..10 {
+        let mut net = cluster(seed, 3);
+        let slot = usize::try_from(seed % 3).unwrap();
+        net.input(slot, Input::Leave(HandOverUrgency::Repair));
+        net.until(20_000, |net| net.process(slot).handed_over);
+        net.input(slot, Input::Depart);
+        net.until(5000, |net| net.process(slot).left);
+        net.run_ms(3000);
+        net.kill(slot);
+        net.start(slot);
+        net.until(5000, Net::healed);
+        assert_eq!(net.clusters().len(), 1, "seed {seed}");
+    }
+}
+
 fn storm_with_power_cuts(seed: u64) {
     let count = 3 + usize::try_from(seed % 3).unwrap();
     let mut net = cluster(seed, count);
