@@ -2,8 +2,9 @@
 //!
 //! [`sim`] runs the production machines, `Agreement` and `Shard`, under one seeded scheduler with
 //! virtual clocks and a hostile network. [`linear`] judges what its clients saw. [`process`],
-//! [`cluster`], [`power`] and [`load`] start, drive and hurt real processes over real sockets. [`native`]
-//! drives them through the native client, and [`witness`] judges what contending clients saw.
+//! [`cluster`], [`power`] and [`load`] start, drive and hurt real processes over real sockets.
+//! [`native`] drives them through the native client, and [`witness`] judges what contending clients
+//! saw.
 //!
 //! [`measure`] measures Doyen, also beside other systems.
 //!

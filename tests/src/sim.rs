@@ -5,6 +5,7 @@
 //!   seed ─> Mix (cluster, network, faults) ─> World: one queue of events in virtual time
 //!     ├─ Process: what control.rs and data.rs are in production
 //!     ├─ Network: datagrams, streams, data connections; cuts, loss, delay
+//!     ├─ Directory: what is synced, and what a power cut leaves
 //!     ├─ Client:  operations with timeouts, and their history
 //!     ├─ Locker:  clients that take and release locks
 //!     └─ Oracle:  the invariants of docs/agreement.md, after every step
@@ -27,9 +28,11 @@ mod case;
 mod client;
 mod control;
 mod data;
+mod disk;
 mod fault;
 mod finder;
 mod halves;
+mod heirs;
 mod jobs;
 mod judge;
 mod links;
@@ -37,8 +40,10 @@ mod locker;
 mod logs;
 mod mix;
 mod models;
+mod names;
 mod network;
 pub(crate) mod oracle;
+mod power;
 mod process;
 mod schedule;
 mod shrink;

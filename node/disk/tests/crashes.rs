@@ -86,7 +86,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        8 => (0..4_u32, 0..700_usize).prop_map(|(partition, bytes)| Step::Append { partition, bytes }),
+        8 => (0..4_u32, 0..700_usize)
+            .prop_map(|(partition, bytes)| Step::Append { partition, bytes }),
         5 => Just(Step::Sync),
         1 => (0..4_u32).prop_map(Step::Cover),
         1 => Just(Step::Kill),
@@ -212,7 +213,10 @@ proptest! {
     }
 
     #[test]
-    fn changed_bytes_are_damage_and_hide_only_what_they_are_in(at in 0..2_600_usize, bit in 0..8_u32) {
+    fn changed_bytes_are_damage_and_hide_only_what_they_are_in(
+        at in 0..2_600_usize,
+        bit in 0..8_u32,
+    ) {
         let files = MemoryFiles::new();
         let records = written(&files, 12);
         let names = names(&files);

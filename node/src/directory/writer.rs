@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// What the thread is told.
+/// What waits for the thread.
 #[derive(Debug, Default)]
 struct WriterSlot {
     work: DirectoryWork,

@@ -1,10 +1,11 @@
 //! The work of a control thread around its agreement machine, and the network between control
 //! threads.
 
+use super::disk::Ending;
 use super::network::Plane;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId, ThreadId};
 use super::schedule::{Event, MS, Nanos, SECOND};
-use super::world::{World, clip, describe, slot_of_address};
+use super::world::{World, clip, describe};
 use doyen_gossip::agreement::Peer;
 use doyen_gossip::hints::Hint;
 use doyen_gossip::wire::Message;
@@ -21,27 +22,31 @@ impl World {
         let me = self.processes[p].me;
         match input {
             ControlInput::Of(of, input) if of == me => {
+                self.processes[p].agreement.handle(now, input)
+            }
+            ControlInput::Said(to, greeting, input) if to == self.processes[p].voice() => {
+                if !self.meets(p, greeting) {
+                    return;
+                }
                 // The hello of a connection comes before all messages.
-                if let Input::Message { from, .. } = &input
-                    && let Some(level) = self.oracle.spoken(*from)
-                    && self.processes[p].met.insert(*from)
+                if let Some(level) = self.oracle.spoken(greeting.process)
+                    && (self.processes[p].met).insert((greeting.id, greeting.process))
                 {
-                    let id = *from;
-                    let key = Some(SigningSeed::of_test(id.0).vote_key());
                     let speaks = Input::Speaks {
-                        id,
-                        process: id,
+                        id: greeting.id,
+                        process: greeting.process,
                         level,
-                        key,
+                        key: Some(greeting.key),
                     };
                     self.processes[p].agreement.handle(now, speaks);
                 }
-                self.processes[p].agreement.handle(now, input)
+                self.processes[p].agreement.handle(now, *input)
             }
+            ControlInput::Disk(event) => self.on_disk(p, event),
             ControlInput::Used(of) if of == me => {
                 self.processes[p].agreement.handle(now, Input::Used)
             }
-            ControlInput::Of(..) | ControlInput::Used(_) => return,
+            ControlInput::Of(..) | ControlInput::Said(..) | ControlInput::Used(_) => return,
         }
         self.after_control(p);
     }
@@ -142,12 +147,13 @@ impl World {
                 Output::Left => {
                     self.tell(|w| format!("{} has left", w.name(p)));
                     let slot = self.processes[p].slot;
+                    self.close_directory(p, Ending::Order);
                     self.end_process(p);
                     let again = self.rng.random_range(50 * MS..4 * SECOND);
                     return self.schedule.after(again, Event::Start(slot));
                 }
-                // They come to processes with a directory alone.
-                Output::Store(..) | Output::Renamed => {}
+                Output::Store(write, durable) => self.store(p, write, durable),
+                Output::Renamed => self.renamed(p),
                 Output::Fatal(why) => {
                     // Here no two nodes have one name, and all get the same settings. So a machine
                     // has no reason to stop.
@@ -183,7 +189,11 @@ impl World {
         self.directory.remove(&old);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
+        let seed = self.forget_directory(p);
         let mut config = self.config(slot, me);
+        if let Some(seed) = seed {
+            config.signing_seed = SigningSeed::new(seed);
+        }
         // A former member asks the members that it knew: without any seed, it would begin a cluster
         // beside the one that it left.
         let former = self.processes[p]
@@ -206,6 +216,8 @@ impl World {
         process.show(None);
         process.lease = Time::ZERO;
         process.agreement = Agreement::new(config, now);
+        process.key = process.agreement.vote_key();
+        process.resumed = false;
         process.met.clear();
         process.leaving = Leaving::No;
         let links: Vec<_> = process
@@ -216,6 +228,10 @@ impl World {
         process.alive.clear();
         for id in links {
             self.break_connection(id, 5 * MS);
+        }
+        self.unlink(p);
+        if let Some(seed) = seed {
+            self.signs(p, me, seed);
         }
         self.wake_all(p);
         self.after_control(p);
@@ -258,6 +274,13 @@ impl World {
             format!("p{p} -> {to:?}: {}", clip(&format!("{message:?}")))
         });
         self.tell_votes(p, to, &message);
+        let view = self.processes[p].view.as_ref();
+        let installed = view.map(|v| (v.installed.term, v.installed.version));
+        let began = (self.processes[p].resumed, installed);
+        if let Err(what) = self.oracle.heirs.says(me, began, to, &message) {
+            self.broken(format!("{what} (at p{p})"));
+        }
+        self.promises(p, &message);
         if let Message::Propose(proposal) = &message {
             let (process, now) = (&self.processes[p], self.schedule.now());
             let unheard = || process.agreement.status(process.clock(now)).unanswered;
@@ -265,14 +288,13 @@ impl World {
                 self.broken(format!("{what} (at p{p})"));
             }
         }
-        let (slot, member) = match to {
-            Peer::Member(id) => (self.slot_of.get(&id).copied(), Some(id)),
-            Peer::Address(address) => (slot_of_address(address), None),
+        let member = match to {
+            Peer::Member(id) => Some(id),
+            Peer::Address(_) => None,
         };
-        let Some(slot) = slot.filter(|s| *s < self.slots.len()) else {
+        let Some((slot, there)) = self.route(p, to) else {
             return;
         };
-        let there = self.slots[slot].process;
         let datagram = message.is_datagram();
         let out = self.delay(from, slot);
         let back = self.delay(slot, from);
@@ -292,7 +314,8 @@ impl World {
             }
             return;
         };
-        let target = self.processes[there].me;
+        let target = self.processes[there].voice();
+        let greeting = self.processes[p].greeting(p);
         if let Peer::Address(address) = to {
             if !reaches
                 || !returns
@@ -302,21 +325,14 @@ impl World {
             {
                 return;
             }
-            let identified = Input::Identified {
-                address,
-                id: target,
-            };
-            self.schedule.after(
-                out + back,
-                Event::Control(p, ControlInput::Of(me, identified)),
-            );
-            if target == me {
+            self.identified(p, there, address, out + back);
+            if there == p {
                 return;
             }
         } else if member != Some(target) {
             return;
         }
-        if let Err(what) = self.oracle.sent(target, &message) {
+        if let Err(what) = self.oracle.sent(self.processes[there].me, &message) {
             return self.broken(format!("{what} (by p{p})"));
         }
         if !reaches {
@@ -344,13 +360,13 @@ impl World {
             } else {
                 self.rng.random_range(0..SECOND)
             };
-            let input = Input::Message {
-                from: me,
+            let input = Box::new(Input::Message {
+                from: greeting.id,
                 message: message.clone(),
-            };
+            });
             self.schedule.after(
                 out + late + again,
-                Event::Control(there, ControlInput::Of(target, input)),
+                Event::Control(there, ControlInput::Said(target, greeting, input)),
             );
         }
     }

@@ -3,6 +3,7 @@
 use super::halves;
 use super::mix::{Placed, SPLITS};
 use super::network::Plane;
+use super::power;
 use super::process::{ControlInput, DataInput, Leaving, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::story;
@@ -231,6 +232,13 @@ impl World {
     }
 
     fn begin_fault(&mut self) {
+        if self.mix.directories && self.rng.random_bool(power::SHARE) {
+            if let Some(name) = self.disturb_directories() {
+                *self.faults.entry(name).or_default() += 1;
+                self.trace.bytes(name.as_bytes());
+            }
+            return;
+        }
         let total: u32 = self.mix.weights.iter().sum();
         if total == 0 {
             return;
@@ -560,7 +568,7 @@ impl World {
     /// Whether the cluster can go on without this process: every table that a member acts on must
     /// keep a majority of its voters and an in-sync copy of each partition among the processes that
     /// stay.
-    fn may_go(&self, process: ProcessId) -> bool {
+    pub(crate) fn may_go(&self, process: ProcessId) -> bool {
         let slot = self.processes[process].slot;
         // The stranger would begin another cluster every time.
         if self.is_stranger(slot) {

@@ -6,7 +6,7 @@ use super::client::{self, Client, Last};
 use super::fault;
 use super::process::{ControlInput, Leaving, Process, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
-use super::world::{World, describe};
+use super::world::{Slot, World, describe};
 use crate::linear::{self, Verdict};
 use doyen_gossip::Input;
 use doyen_gossip::agreement::{View, VotersGone};
@@ -33,6 +33,9 @@ impl World {
     pub(crate) fn begin_calm(&mut self) {
         self.calm = true;
         self.network.heal_all();
+        for slot in &mut self.slots {
+            (slot.directory.slow_until, slot.directory.fails_until) = (0, 0);
+        }
         let now = self.schedule.now();
         let processes = self.processes.iter_mut();
         processes
@@ -48,6 +51,9 @@ impl World {
         self.calm_at = longest.unwrap_or(now).max(now);
         self.tell(|_| "faults end".into());
         for slot in 0..self.slots.len() {
+            if self.slots[slot].lost {
+                continue;
+            }
             if self.slots[slot].started || self.rng.random_bool(0.5) {
                 self.start(slot);
             }
@@ -84,6 +90,7 @@ impl World {
                 // operator speaks once.
                 if now > self.calm_at + OPERATOR_AFTER
                     && !self.operator_spoke
+                    && !self.mix.directories
                     && self.call_the_operator()
                 {
                     self.operator_spoke = true;
@@ -248,6 +255,11 @@ impl World {
         let apart = self.apart();
         if apart.is_some() && !self.histories.wrote(client::STRANGER) {
             return Err("a fresh cluster of one has not given way".into());
+        }
+        // The next process of a directory finds out later whether it is a member.
+        let is_late = |s: &Slot| s.started && s.process.is_none() && !s.lost;
+        if self.mix.directories && self.slots.iter().any(is_late) {
+            return Err("a process is still to start".into());
         }
         let running = self
             .slots

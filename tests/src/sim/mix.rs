@@ -130,6 +130,8 @@ pub struct Mix {
     pub programs: Programs,
     /// Whether an operator recovers a minority while the others live.
     pub halves: bool,
+    /// Whether processes have directories, and the power fails.
+    pub directories: bool,
 }
 
 /// Which programs the processes are started from: the present one, or the one before it.
@@ -155,6 +157,9 @@ const STRANGERS: f64 = 0.08;
 
 /// The share of seeds in which an operator recovers a minority while the others live.
 const HALVES: f64 = 0.1;
+
+/// The share of seeds with directories.
+const DIRECTORIES: f64 = 0.3;
 
 /// The share of seeds with up to thirty nodes: each takes as long as dozens of others.
 const CROWDS: f64 = 0.01;
@@ -326,16 +331,35 @@ impl Mix {
             hell: false,
             programs: Self::programs(seed, stranger),
             halves: false,
+            directories: false,
         };
         let mut numbers = ChaCha8Rng::seed_from_u64(seed);
         numbers.set_stream(24);
         if !stranger && founders >= 3 && numbers.random_bool(HALVES) {
             return drawn.with_halves();
         }
-        if !stranger && Self::may_be_hell(seed) {
+        let drawn = if !stranger && Self::may_be_hell(seed) {
             drawn.into_hell(seed)
         } else {
             drawn
+        };
+        numbers.set_stream(30);
+        if !stranger && numbers.random_bool(DIRECTORIES) {
+            return drawn.with_directories();
+        }
+        drawn
+    }
+
+    /// Processes have directories. No operator speaks: whoever has one comes back. The program
+    /// before has none.
+    fn with_directories(mut self) -> Self {
+        for (kind, weight) in super::fault::KINDS.iter().zip(&mut self.weights) {
+            *weight *= u32::from(!["recover", "restart of all"].contains(&kind.name));
+        }
+        Self {
+            directories: true,
+            programs: Programs::Present,
+            ..self
         }
     }
 
@@ -600,7 +624,12 @@ impl fmt::Display for Mix {
             "a fault each {:.1} s for {:.0} s{}; programs: {programs:?}",
             ms(self.fault_every) / 1e3,
             ms(self.faulty) / 1e3,
-            if self.hell { ": hell" } else { "" }
+            match (self.hell, self.directories) {
+                (true, true) => ": hell, with directories",
+                (true, false) => ": hell",
+                (false, true) => ", with directories",
+                (false, false) => "",
+            }
         )
     }
 }

@@ -10,6 +10,7 @@
 //! exceeds what a member speaks (I17).
 
 use super::Report;
+use super::heirs::{self, Heirs};
 use super::logs::Logs;
 use super::process::{Process, ThreadId};
 use super::schedule::Nanos;
@@ -105,6 +106,7 @@ pub(crate) struct Oracle {
     /// The publisher of each term.
     publishers: BTreeMap<(ClusterId, Term), MemberId>,
     pub(crate) logs: Logs,
+    pub(crate) heirs: Heirs,
 }
 
 impl Oracle {
@@ -395,7 +397,7 @@ impl Oracle {
         name: TableName,
         unheard: impl FnOnce() -> Vec<MemberId>,
     ) -> Result<(), String> {
-        let cluster = self.line(me, name.cluster);
+        let (cluster, me) = (self.line(me, name.cluster), self.heirs.person(me));
         self.unheard
             .entry((cluster, name.term, name.version))
             .or_insert_with(|| unheard().into_iter().collect());
@@ -472,7 +474,7 @@ impl Oracle {
     /// A member has accepted a table.
     fn proposed(&mut self, me: MemberId, table: &Arc<Table>) -> Result<(), String> {
         let name = table.name();
-        let cluster = self.line(me, table.cluster);
+        let (cluster, me) = (self.line(me, table.cluster), self.heirs.person(me));
         let cluster = self.clusters.entry(cluster).or_default();
         if let Some((hash, acceptors)) = cluster.proposed.get_mut(&(table.term, table.version)) {
             hold!(
@@ -553,7 +555,7 @@ impl Oracle {
                 let (_, acceptors) = &cluster.proposed[&(table.term, table.version)];
                 for voters in [before, table] {
                     hold!(
-                        most_accepted(voters, acceptors),
+                        most_accepted(voters, |v| acceptors.contains(&self.heirs.person(v))),
                         "rule 3: {}.{} is in force, and of the voters of {}.{} only {acceptors:?} \
                          have accepted it",
                         table.term,
@@ -596,6 +598,7 @@ impl Oracle {
                 .cloned()
                 .unwrap_or_default();
             enough_copies(before, table, &self.asked_out, &unheard)?;
+            self.heirs.may_be_lost(before, table, &unheard)?;
         }
         for keyspace in &table.keyspaces {
             let assigned = before
@@ -734,21 +737,7 @@ fn descends(before: &Table, after: &Table) -> Result<(), String> {
         after.next_age >= before.next_age,
         "I4: {names}: the next age fell"
     );
-    for member in &after.members {
-        match before.member(member.id) {
-            Some(old) => hold!(
-                old.age == member.age,
-                "I4: {names}: {} changed its age",
-                member.name
-            ),
-            None => hold!(
-                member.age >= before.next_age,
-                "I11: {names}: {} ({}) came back",
-                member.name,
-                member.id
-            ),
-        }
-    }
+    heirs::same_ages(&names, before, after)?;
     hold!(
         after.next_keyspace >= before.next_keyspace && after.next_map >= before.next_map,
         "I4: {names}: the next number fell"
@@ -908,18 +897,14 @@ fn reshaped(before: &Keyspace, after: &Keyspace) -> Result<(), String> {
 
 /// Whether a majority of the voters of a configuration are among these. Exactly half is enough with
 /// the oldest.
-fn most_accepted(table: &Table, acceptors: &BTreeSet<MemberId>) -> bool {
-    let accepted = table
-        .voters
-        .iter()
-        .filter(|v| acceptors.contains(v))
-        .count();
+fn most_accepted(table: &Table, accepts: impl Fn(MemberId) -> bool) -> bool {
+    let accepted = table.voters.iter().filter(|v| accepts(**v)).count();
     let oldest = table
         .voters
         .iter()
         .min_by_key(|v| table.member(**v).map(|m| m.age));
     2 * accepted > table.voters.len()
-        || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| acceptors.contains(v)))
+        || (2 * accepted == table.voters.len() && oldest.is_some_and(|v| accepts(*v)))
 }
 
 /// A table drops an in-sync copy of a member that stays only if as many others hold the partition

@@ -6,17 +6,20 @@
 //! read after that. Data threads exchange bytes through the mailboxes of production.
 
 use super::client::ClientId;
+use super::disk::DiskWriter;
 use super::network::ConnectionId;
 use super::schedule::Nanos;
 use super::subscriber::Subscriber;
 use super::tracker::Tracker;
 use bytes::BytesMut;
 use doyen::data::siblings::Siblings;
+use doyen::directory::work::DiskEvent;
+use doyen::net::starts::{DirectoryStart, DirectoryStarts};
 use doyen_engine::op::{Operation, Outcome, Work};
 use doyen_engine::{CallToken, Lane, Shard};
 use doyen_gossip::agreement::View;
 use doyen_gossip::{Agreement, Input, Time};
-use doyen_placement::MemberId;
+use doyen_placement::{MemberId, VoteKey};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A process start, in order.
@@ -30,8 +33,23 @@ pub(crate) type ThreadId = (ProcessId, usize);
 pub(crate) enum ControlInput {
     /// An input for the machine of this incarnation; it is void for another.
     Of(MemberId, Input),
+    /// A message, or that a process is at an address. Before comes the hello of that process.
+    Said(MemberId, Greeting, Box<Input>),
+    /// What the disk says.
+    Disk(DiskEvent),
     /// The data thread asks whether the cluster of one may be used.
     Used(MemberId),
+}
+
+/// What a hello of a connection says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Greeting {
+    pub(crate) by: ProcessId,
+    /// The member in whose name the process speaks.
+    pub(crate) id: MemberId,
+    pub(crate) process: MemberId,
+    pub(crate) key: VoteKey,
+    pub(crate) start: Option<DirectoryStart>,
 }
 
 /// What reaches a data thread.
@@ -87,8 +105,16 @@ pub(crate) struct Process {
     pub(crate) control_stalled_until: Nanos,
 
     pub(crate) agreement: Agreement,
-    /// The processes whose hellos it has heard.
-    pub(crate) met: BTreeSet<MemberId>,
+    /// The processes whose hellos it has heard, and in whose names they spoke.
+    pub(crate) met: BTreeSet<(MemberId, MemberId)>,
+    pub(crate) key: VoteKey,
+    /// Its directory, if it has one.
+    pub(crate) writer: Option<DiskWriter>,
+    /// It began with what its directory had.
+    pub(crate) resumed: bool,
+    pub(crate) starts: DirectoryStarts,
+    /// With directories: the processes with which it has a connection.
+    pub(crate) linked: BTreeSet<ProcessId>,
     pub(crate) control_tick_at: Option<Nanos>,
 
     pub(crate) view: Option<View>,
@@ -159,8 +185,13 @@ impl Process {
             wall_skew_ms,
             paused_until: 0,
             control_stalled_until: 0,
+            key: agreement.vote_key(),
             agreement,
             met: BTreeSet::new(),
+            writer: None,
+            resumed: false,
+            starts: DirectoryStarts::default(),
+            linked: BTreeSet::new(),
             control_tick_at: None,
             view: None,
             peers: BTreeSet::new(),
@@ -200,6 +231,23 @@ impl Process {
     pub(crate) fn data_blocked(&self, thread: usize, now: Nanos) -> Option<Nanos> {
         let until = self.paused_until.max(self.threads[thread].stalled_until);
         (until > now).then_some(until)
+    }
+
+    /// The member in whose name it speaks.
+    pub(crate) fn voice(&self) -> MemberId {
+        self.agreement.id()
+    }
+
+    /// What its hellos say.
+    pub(crate) fn greeting(&self, by: ProcessId) -> Greeting {
+        let start = |w: &DiskWriter| DirectoryStart::of(self.me, w.starts, w.machine);
+        Greeting {
+            by,
+            id: self.voice(),
+            process: self.me,
+            key: self.key,
+            start: self.writer.as_ref().map(start),
+        }
     }
 
     /// The id of one of its data threads on the data plane.

@@ -37,6 +37,10 @@ pub(crate) enum Event {
     DataTick(ThreadId),
     /// A data thread reports progress.
     DataAlive(ThreadId),
+    /// A sync of a process's directory is over, or it is time to try again.
+    Disk(ProcessId, u64),
+    /// A process loses its power.
+    PowerFails(ProcessId),
     /// A process dials the data ports of peers with which it has no connection.
     Dial(ProcessId),
     /// An end of a data connection learns that it is up.

@@ -14,7 +14,7 @@ use doyen_engine::{Change, Filter, Former, KeyFilter, Maps, SubscriptionId, Told
 use doyen_gossip::Time;
 use doyen_placement::{ClusterId, KeyspaceId, Lineage, MapId, PartitionId, PartitionRef};
 use rand::Rng;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// The subscription of a data thread.
@@ -89,6 +89,13 @@ impl Subscriber {
             Told::Ready => {
                 hold!(!self.ready, "subscribers: one is ready twice");
                 self.ready = true;
+                // Until now, one without a bookmark does not hear that a partition began empty.
+                let places: BTreeSet<_> = self.last.keys().copied().collect();
+                let later = |(partition, lineage): (PartitionId, Lineage)| {
+                    let (from, to) = ((partition, lineage.next()), (partition, Lineage(u32::MAX)));
+                    places.range(from..=to).next().is_some()
+                };
+                self.last.retain(|place, _| !later(*place));
             }
             Told::Lagged(_) => {
                 self.counts.missed += 1;
@@ -113,6 +120,9 @@ impl Subscriber {
     /// It was told all that was acknowledged at that moment of its clock. So a copy of a value
     /// that it keeps was right then.
     fn confirmed(&self, partition: PartitionId, at: Time, logs: &Logs) -> Result<(), String> {
+        if !self.ready {
+            return Ok(());
+        }
         let known = self.moments.partition_point(|(own, _)| *own <= at);
         let Some((_, moment)) = known.checked_sub(1).and_then(|n| self.moments.get(n)) else {
             return Ok(());

@@ -2,6 +2,7 @@
 
 use super::blocked::LastWaits;
 use super::client::{self, Client, Histories};
+use super::disk::{Ending, SlotDirectory};
 use super::fault::Undo;
 use super::halves::{Minority, Step};
 use super::locker::Lockers;
@@ -19,7 +20,7 @@ use super::{Case, Report};
 use doyen::data::siblings::Siblings;
 use doyen_engine::{Bookmark, Limits, Shard};
 use doyen_gossip::agreement::Timing;
-use doyen_gossip::{Agreement, AgreementConfig};
+use doyen_gossip::{Agreement, AgreementConfig, SigningSeed};
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
     Addresses, Assignment, Keyspace, MemberId, OnLoss, OrderKey, Role, Schedulers, Settings, Table,
@@ -45,6 +46,11 @@ pub(crate) struct Slot {
     pub(crate) starts: u32,
     /// Its program is the one before the present one.
     pub(crate) former: bool,
+    pub(crate) directory: SlotDirectory,
+    /// How often its address has changed.
+    pub(crate) moved: u8,
+    /// Its machine does not come back.
+    pub(crate) lost: bool,
 }
 
 /// The world of one seed.
@@ -65,6 +71,9 @@ pub(crate) struct World {
     pub(crate) programs: ChaCha8Rng,
     /// Which data threads follow changes, and when.
     pub(crate) followers: ChaCha8Rng,
+    /// What disks do.
+    pub(crate) disks: ChaCha8Rng,
+    pub(crate) unsteady_until: Nanos,
     /// When the halves of a split are made and meet, and what is cut off meanwhile.
     pub(crate) halving: ChaCha8Rng,
     pub(crate) minority: Option<Minority>,
@@ -121,27 +130,6 @@ pub(crate) struct World {
     failure: Option<String>,
 }
 
-fn control_address(slot: usize) -> SocketAddr {
-    SocketAddr::from((
-        Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)),
-        7400,
-    ))
-}
-
-fn data_address(slot: usize) -> SocketAddr {
-    SocketAddr::from((
-        Ipv4Addr::new(10, 0, 0, u8::try_from(slot + 1).unwrap_or(255)),
-        7401,
-    ))
-}
-
-pub(crate) fn slot_of_address(address: SocketAddr) -> Option<usize> {
-    match address {
-        SocketAddr::V4(v4) => usize::from(v4.ip().octets()[3]).checked_sub(1),
-        SocketAddr::V6(_) => None,
-    }
-}
-
 fn timing() -> Timing {
     // Ranges are small here, and do not exist for long.
     Timing {
@@ -163,6 +151,8 @@ impl World {
         followers.set_stream(19);
         let mut halving = ChaCha8Rng::seed_from_u64(case.seed);
         halving.set_stream(25);
+        let mut disks = ChaCha8Rng::seed_from_u64(case.seed);
+        disks.set_stream(31);
         let slots = (0..mix.slots())
             .map(|_| Slot {
                 process: None,
@@ -173,6 +163,9 @@ impl World {
                     Programs::Mixed => programs.random_bool(0.6),
                     Programs::Upgraded => true,
                 },
+                directory: SlotDirectory::default(),
+                moved: 0,
+                lost: false,
             })
             .collect();
         let clients = (0..mix.clients + usize::from(mix.stranger))
@@ -199,6 +192,8 @@ impl World {
             slots,
             programs,
             followers,
+            disks,
+            unsteady_until: 0,
             halving,
             minority: None,
             told: Counts::default(),
@@ -349,6 +344,8 @@ impl World {
                     }
                 }
             }
+            Event::Disk(p, event) => self.disk(p, event),
+            Event::PowerFails(p) => self.power_fails(p),
             Event::Dial(p) => self.dial(p),
             Event::ConnectionUp(id, end) => self.connection_up(id, end),
             Event::ConnectionDown(id, end) => self.connection_down(id, end),
@@ -386,7 +383,24 @@ impl World {
         }
         self.slots[slot].started = true;
         self.slots[slot].starts += 1;
-        let agreement = Agreement::new(self.config(slot, me), now);
+        let directory = self.open_directory(slot);
+        let mut config = self.config(slot, me);
+        let resumed = match &directory {
+            None => None,
+            Some((_, seed, has)) => {
+                config.signing_seed = SigningSeed::new(*seed);
+                (self.oracle.heirs).signs(me, config.signing_seed.vote_key());
+                if let Err(what) = self.oracle.heirs.begins(me, has.as_ref()) {
+                    self.broken(format!("{what} (n{slot})"));
+                }
+                has.clone()
+            }
+        };
+        let heir = resumed.as_ref().is_some_and(|durable| !durable.promised);
+        let agreement = match resumed {
+            Some(durable) => Agreement::resume(config, durable, now),
+            None => Agreement::new(config, now),
+        };
         let siblings = Siblings::of(me, self.mix.threads[slot]);
         let threads: Vec<DataThread> = (0..)
             .zip(siblings)
@@ -400,9 +414,19 @@ impl World {
             .collect();
         let count = threads.len();
         let p = self.processes.len();
-        self.tell(|_| format!("n{slot} starts (p{p}, {me})"));
+        let speaks = agreement.id();
+        self.tell(|_| {
+            let for_whom = if speaks == me {
+                String::new()
+            } else {
+                format!(" for {speaks}")
+            };
+            format!("n{slot} starts (p{p}, {me}){for_whom}")
+        });
         self.processes
             .push(Process::new(slot, me, base, ppm, skew, agreement, threads));
+        self.processes[p].writer = directory.map(|(writer, ..)| writer);
+        self.processes[p].resumed = heir;
         self.slots[slot].process = Some(p);
         self.directory.insert(me, p);
         self.slot_of.insert(me, slot);
@@ -460,6 +484,39 @@ impl World {
             .then_some(p)
     }
 
+    /// Where the control port of a slot is.
+    pub(crate) fn control_address(&self, slot: usize) -> SocketAddr {
+        let last = u8::try_from(slot + 1).unwrap_or(255);
+        SocketAddr::from((Ipv4Addr::new(10, 0, self.slots[slot].moved, last), 7400))
+    }
+
+    /// The slot at an address.
+    pub(crate) fn slot_at(&self, address: SocketAddr) -> Option<usize> {
+        let SocketAddr::V4(v4) = address else {
+            return None;
+        };
+        let slot = usize::from(v4.ip().octets()[3]).checked_sub(1)?;
+        let there = slot < self.slots.len() && self.control_address(slot) == address;
+        there.then_some(slot)
+    }
+
+    /// The seeds of a slot.
+    pub(crate) fn seeds(&self, slot: usize) -> Vec<SocketAddr> {
+        let first = if self.mix.directories {
+            // Its directory has nothing yet, so it begins the cluster.
+            !self.oracle.any_committed() && !self.has_seat(slot)
+        } else {
+            self.slots[slot].starts == 1
+        };
+        match self.mix.founders {
+            1 if slot == 0 && first => 0..0,
+            1 => 0..self.slots.len(),
+            n => 0..n,
+        }
+        .map(|slot| self.control_address(slot))
+        .collect()
+    }
+
     pub(crate) fn config(&mut self, slot: usize, me: MemberId) -> AgreementConfig {
         let level_max = if self.slots[slot].former {
             LEVELS.0
@@ -467,12 +524,10 @@ impl World {
             LEVELS.1
         };
         self.oracle.speaks(me, level_max);
+        let seeds = self.seeds(slot);
+        let control = self.control_address(slot);
+        let data = SocketAddr::new(control.ip(), 7401);
         let mix = &self.mix;
-        let seeds: Vec<SocketAddr> = match mix.founders {
-            1 if slot == 0 && self.slots[slot].starts == 1 => Vec::new(),
-            1 => (0..self.slots.len()).map(control_address).collect(),
-            n => (0..n).map(control_address).collect(),
-        };
         // The first slots are data members, so that a cluster whose first witness is late still has
         // a first member.
         let (mode, division) = mix.placed.among(mix.partitions, mix.founders);
@@ -487,7 +542,7 @@ impl World {
                         resp_cluster: None,
                     })
                     .collect(),
-                ..Addresses::new(control_address(slot), data_address(slot))
+                ..Addresses::new(control, data)
             },
             seeds: seeds.into_iter().collect(),
             // The stranger is to begin alone. After its first life, it is like the others.
@@ -506,7 +561,11 @@ impl World {
             default_keyspace: Keyspace {
                 division,
                 on_loss: OnLoss::Reset {
-                    after_ms: if mix.reckless { 3_000 } else { 60_000 },
+                    after_ms: if mix.reckless || mix.directories {
+                        3_000
+                    } else {
+                        60_000
+                    },
                 },
                 eviction: mix.eviction,
                 mode,
@@ -515,8 +574,9 @@ impl World {
             timing: timing(),
             order_key: OrderKey(me.0.into()),
             level_max,
+            directory: mix.directories,
             rng_seed: self.rng.random(),
-            ..AgreementConfig::of_test(me, format!("n{slot}"), control_address(slot))
+            ..AgreementConfig::of_test(me, format!("n{slot}"), control)
         }
     }
 
@@ -544,6 +604,7 @@ impl World {
 
     /// The process ends, by a crash or at the end of a leave.
     pub(crate) fn end_process(&mut self, p: ProcessId) {
+        self.close_directory(p, Ending::Kill);
         let slot = self.processes[p].slot;
         self.processes[p].gone = true;
         for t in 0..self.processes[p].threads.len() {
