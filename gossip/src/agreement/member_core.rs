@@ -338,9 +338,9 @@ impl MemberCore {
         }
     }
 
-    /// If its predecessor left in order, an heir may begin with the very table that is without it, and
-    /// no later one tells it so. Once it follows a coordinator, it goes. Until then, it may be the
-    /// only one that knows that this table is committed.
+    /// If its predecessor left in order, an heir may begin with the very table that is without it,
+    /// and no later one tells it so. Once it follows a coordinator, it goes. Until then, it may be
+    /// the only one that knows that this table is committed.
     fn check_outside(&mut self, cx: &mut Context) {
         if !cx.is_heir() || self.election.leader.is_none() || self.over || self.tables.out {
             return;

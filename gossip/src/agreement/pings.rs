@@ -88,6 +88,8 @@ impl Pings {
             asked.extend(tables.members());
         }
         asked.remove(&me);
+        // Otherwise it would be silent as soon as its table is in force, if that took long.
+        asked.retain(|id| !tables.is_heir_to_be(*id));
         asked
     }
 

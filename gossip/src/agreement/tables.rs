@@ -209,6 +209,16 @@ impl Tables {
         voters.filter(move |v| key.is_some() && twin(v))
     }
 
+    /// Whether this is an heir that only the accepted table has. Until that is in force, it answers
+    /// in the name of its predecessor alone (rule 14).
+    pub(super) fn is_heir_to_be(&self, id: MemberId) -> bool {
+        if self.committed.member(id).is_some() {
+            return false;
+        }
+        let key = self.accepted.member(id).and_then(|m| m.vote_key);
+        key.is_some() && self.committed.members.iter().any(|m| m.vote_key == key)
+    }
+
     /// What a voter signs.
     pub(super) fn vote(&self, term: Term, candidate: MemberId) -> Vote {
         Vote {

@@ -20,8 +20,8 @@ pub struct DirectoryStart {
 
 impl DirectoryStart {
     /// A process that is this start of its directory. If the cluster went on without it, its next
-    /// machine counts as another start: a hello that was under way may have named the former process
-    /// beside the next key.
+    /// machine counts as another start: a hello that was under way may have named the former
+    /// process beside the next key.
     #[must_use]
     pub const fn of(process: MemberId, starts: u64, machine: u64) -> Self {
         Self {

@@ -77,8 +77,8 @@ fn a_node_that_starts_again_while_the_others_live_is_a_member_without_copies() {
     }
 }
 
-/// Regression: the directory of a node that left in order has the table without it. Its next process
-/// waited until the others made another table.
+/// Regression: the directory of a node that left in order has the table without it. Its next
+/// process waited until the others made another table.
 #[test]
 fn a_node_that_left_in_order_joins_again_though_no_other_table_follows() {
     for seed in 0..10 {
@@ -93,6 +93,24 @@ fn a_node_that_left_in_order_joins_again_though_no_other_table_follows() {
         net.start(slot);
         net.until(5000, Net::healed);
         assert_eq!(net.clusters().len(), 1, "seed {seed}");
+    }
+}
+
+/// Regression: the coordinator pinged an heir in its own name while the table that has it was being
+/// committed, and dropped it in the next table because it had not answered.
+#[test]
+fn an_heir_stays_though_its_table_takes_longer_than_a_member_may_be_silent() {
+    for seed in 0..10 {
+        let mut net = cluster(seed, 3);
+        let leads = |slot: &usize| net.process(*slot).agreement.leading();
+        let slot = (0..3).find(|slot| !leads(slot)).unwrap();
+        net.kill(slot);
+        let id = net.start(slot);
+        net.sync = 4000 * MS;
+        net.run_ms(20_000);
+        net.sync = 10 * MS;
+        net.until(20_000, Net::healed);
+        assert_eq!(net.at(slot), Some(id), "seed {seed}");
     }
 }
 
