@@ -254,10 +254,10 @@ mod machine;
 mod map;
 #[cfg(feature = "metrics")]
 mod metrics;
-#[cfg(all(feature = "resp", feature = "internals"))]
+#[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod mutant;
-#[cfg(all(feature = "resp", not(feature = "internals")))]
+#[cfg(not(feature = "internals"))]
 #[allow(dead_code, unreachable_pub, reason = "our tests use the rest")]
 mod mutant;
 #[cfg(feature = "internals")]

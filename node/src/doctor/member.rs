@@ -28,6 +28,8 @@ const MTU_LEAST: u16 = 1_400;
 /// A write waits for a round trip, and members of one region are closer than this.
 const ROUND_TRIP_MAX_US: u64 = 50_000;
 
+/// From this on, a write is slow: an election waits for votes about as long.
+const SLOW_WRITE_MS: u64 = 1_000;
 /// A directory needs a few times the size of the table, which is some MiB.
 const DISK_LEFT_LEAST: u64 = 64 << 20;
 
@@ -271,7 +273,7 @@ pub(super) fn judge_directory(
         );
         return vec![HealthFinding::new(Critical, CHECK, text).remedy(remedy)];
     }
-    if writes.is_slow() {
+    if took >= SLOW_WRITE_MS {
         let text = format!("a write to {path} takes {took} ms, and changes of the cluster wait");
         let remedy = "look for what else writes to that disk, or give the directory another one";
         return wrong(CHECK, text, remedy);

@@ -115,15 +115,7 @@ impl DirectoryReport {
             write_ms: u64::try_from(state.write.as_millis()).unwrap_or(u64::MAX),
         }
     }
-
-    /// Whether a write takes so long that changes of the cluster wait for it.
-    pub(crate) const fn is_slow(&self) -> bool {
-        self.write_ms >= SLOW_WRITE_MS
-    }
 }
-
-/// An election waits for votes about as long.
-const SLOW_WRITE_MS: u64 = 1_000;
 
 /// Another half of the same cluster
 /// ([operations](https://github.com/doyen-grid/doyen/blob/main/docs/operations.md#doyensplit)).
