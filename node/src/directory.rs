@@ -6,7 +6,7 @@
 //! | `lock` | nothing: the process that has the directory holds its lock | once |
 //! | `count` | how many processes began with the directory | at each start |
 //! | `key` | the seed of the key of votes, and whether `agreement` counts | rarely: see below |
-//! | `agreement` | votes, promises and tables | by a [`writer`] thread, before they count |
+//! | `agreement` | votes, promises and tables | by a thread of its own (`writer`), before they count |
 //!
 //! Each file is replaced as a whole: the new one is written beside it, synced and renamed, and the
 //! directory is synced. So a file is never torn. [`file`] has what all of them begin and end with.
