@@ -43,8 +43,9 @@ impl LogEnd {
 
 /// A part of a file.
 #[derive(Debug, Clone, Copy)]
-enum LogPart {
-    Record(ReadHead),
+enum LogPart<'a> {
+    /// A whole record, with its body.
+    Record(ReadHead, &'a [u8]),
     Wrong,
 }
 
@@ -73,8 +74,6 @@ pub fn read<F: Files>(
         let log = SegmentReading {
             file: &file,
             begins: *begin,
-            seed: name.seed(),
-            records,
         };
         let segment = match next {
             // The next file was made when all of this one was synced.
@@ -98,15 +97,15 @@ pub fn read<F: Files>(
 
 /// The parts of a file, with where each begins and ends in the log. The wrong ones reach to the next
 /// whole head.
-fn parts(seed: u64, begins: u64, records: &[u8]) -> Vec<(u64, u64, LogPart)> {
+fn parts(seed: u64, begins: u64, records: &[u8]) -> Vec<(u64, u64, LogPart<'_>)> {
     let mut parts = Vec::new();
     let (mut at, mut wrong) = (0, None);
     while at < records.len() {
         let place = begins + at as u64;
         let rest = &records[at..];
-        let whole =
-            record::head(seed, place, rest).filter(|head| head.body(seed, place, rest).is_some());
-        let Some(head) = whole else {
+        let whole = record::head(seed, place, rest)
+            .and_then(|head| Some((head, head.body(seed, place, rest)?)));
+        let Some((head, body)) = whole else {
             wrong = wrong.or(Some(place));
             at += ALIGNMENT;
             continue;
@@ -115,7 +114,7 @@ fn parts(seed: u64, begins: u64, records: &[u8]) -> Vec<(u64, u64, LogPart)> {
             parts.push((from, place, LogPart::Wrong));
         }
         at += record_bytes(head.length);
-        parts.push((place, begins + at as u64, LogPart::Record(head)));
+        parts.push((place, begins + at as u64, LogPart::Record(head, body)));
     }
     if let Some(from) = wrong {
         parts.push((from, begins + records.len() as u64, LogPart::Wrong));
@@ -124,9 +123,9 @@ fn parts(seed: u64, begins: u64, records: &[u8]) -> Vec<(u64, u64, LogPart)> {
 }
 
 /// Up to where the log was synced, as its whole records say.
-fn proof(parts: &[(u64, u64, LogPart)]) -> u64 {
+fn proof(parts: &[(u64, u64, LogPart<'_>)]) -> u64 {
     let synced = parts.iter().filter_map(|(_, _, part)| match part {
-        LogPart::Record(head) => Some(head.synced),
+        LogPart::Record(head, _) => Some(head.synced),
         LogPart::Wrong => None,
     });
     synced.max().unwrap_or(0)
@@ -136,17 +135,15 @@ fn proof(parts: &[(u64, u64, LogPart)]) -> u64 {
 struct SegmentReading<'a> {
     file: &'a str,
     begins: u64,
-    seed: u64,
-    records: &'a [u8],
 }
 
 impl SegmentReading<'_> {
     /// The parts before the first wrong one that was not synced, and where they end.
-    fn whole<'p>(
+    fn whole<'p, 'b>(
         &self,
-        parts: &'p [(u64, u64, LogPart)],
+        parts: &'p [(u64, u64, LogPart<'b>)],
         synced: u64,
-    ) -> (&'p [(u64, u64, LogPart)], u64) {
+    ) -> (&'p [(u64, u64, LogPart<'b>)], u64) {
         let torn = parts
             .iter()
             .position(|(from, _, part)| matches!(part, LogPart::Wrong) && *from >= synced);
@@ -158,7 +155,7 @@ impl SegmentReading<'_> {
     /// Reports what is in the file. It ends there.
     fn report(
         &self,
-        parts: &[(u64, u64, LogPart)],
+        parts: &[(u64, u64, LogPart<'_>)],
         ends: u64,
         found: &mut dyn FnMut(FoundInLog<'_>),
     ) -> LogSegment {
@@ -167,19 +164,13 @@ impl SegmentReading<'_> {
         // Up to where the file was reported. What is between two records is one damage.
         let mut reported = self.begins;
         for (from, to, part) in parts {
-            let LogPart::Record(read) = part else {
+            let LogPart::Record(ReadHead { head, .. }, body) = part else {
                 continue;
             };
             self.damage(reported, *from, found);
             reported = *to;
-            let head = read.head;
             segment.note(head.at, (head.lineage, head.last));
-            let at = usize::try_from(from - self.begins).unwrap_or(usize::MAX);
-            let bytes = self.records.get(at..).unwrap_or_default();
-            // It was whole a moment ago.
-            if let Some(body) = read.body(self.seed, *from, bytes) {
-                found(FoundInLog::Record(head, body));
-            }
+            found(FoundInLog::Record(*head, body));
         }
         self.damage(reported, ends, found);
         segment
