@@ -138,12 +138,12 @@ impl Directory {
         })
     }
 
-    /// How many processes began with it, with this one.
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.files.path
     }
 
+    /// How many processes began with it, with this one.
     pub(crate) const fn starts(&self) -> u64 {
         self.files.starts
     }

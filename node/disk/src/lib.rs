@@ -16,11 +16,12 @@
 //! # What a crash can leave
 //! A power cut leaves any part of what was not synced. Each record says up to where the log was
 //! synced when it was written. So a wrong record is the end of the log if no whole record says that
-//! it was synced: nobody was told that it is there, and the log is cut before it. Else it is damage.
+//! it was synced: no caller has heard that it is there, and the log is cut before it. Else it is
+//! damage.
 //! The records behind it are still read, and the caller refuses the partitions that miss entries.
 //!
-//! A write or a sync that failed is not tried again: nobody knows what the disk has then. The writer
-//! refuses everything from then on.
+//! A write or a sync that failed is not tried again, because what the disk has then is not known.
+//! The writer refuses everything from then on.
 //!
 //! # Bad bytes
 //! Nothing panics. Checksums are seeded with the identity of the directory and with the place of a

@@ -154,7 +154,7 @@ impl<F: Files> LogWriter<F> {
 
     /// A synced snapshot has all entries of a partition up to this one, so the log need not have
     /// them. A partition that the node has no more is covered up to the highest entry. Removes the
-    /// oldest files, as far as nobody needs them, and returns how many.
+    /// oldest files, as far as no partition needs them, and returns how many.
     ///
     /// # Errors
     /// The system refuses to remove a file. It is tried again with the next call.

@@ -1,6 +1,6 @@
 //! Faults of clusters with directories: power cuts, slow and failing disks, directories and
-//! machines that are lost, other addresses. Whoever has its directory comes back, so more may end at
-//! the same time than without directories, and no operator speaks (rule 14).
+//! machines that are lost, other addresses. A process that has its directory comes back, so more
+//! may end at the same time than without directories, and no operator speaks (rule 14).
 
 use super::disk::Ending;
 use super::process::{ControlInput, ProcessId};

@@ -294,8 +294,8 @@ impl SourceLink {
         Ok(())
     }
 
-    /// Notes which server it is, and whether it is clustered. The cluster-aware port of a node of Doyen is refused: it has
-    /// the keys of that node alone.
+    /// Notes which server it is, and whether it is clustered. The cluster-aware port of a node of
+    /// Doyen is refused: it has the keys of that node alone.
     fn look_at_server(&mut self) -> Result<(), CommandFailed> {
         let Reply::Bulk(text) = self.ask(words([b"INFO", b"server"]))? else {
             return Ok(());
