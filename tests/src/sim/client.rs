@@ -103,7 +103,12 @@ pub(crate) struct Histories {
     pub(crate) transactions: (u64, u64),
     /// What was last read of each pair: its value, and its version.
     seen: BTreeMap<String, (Option<Vec<u8>>, Option<i64>)>,
+    /// The versions that swaps of pairs watch, by their serial numbers.
+    watched: BTreeMap<u64, i64>,
 }
+
+/// How many versions there are of a lineage.
+const VERSIONS: u64 = 1 << 44;
 
 /// How far clocks may be wrong. Deadlines are judged with this.
 #[derive(Debug, Clone, Copy)]
@@ -842,6 +847,9 @@ impl World {
         let serial = self.histories.serial;
         let called = self.histories.moment(self.schedule.now());
         let version = self.histories.seen.get(&key).and_then(|seen| seen.1);
+        if let (Call::CompareAndSwap { .. }, Some(version)) = (&call, version) {
+            self.histories.watched.insert(serial, version);
+        }
         let work = if reads_all(&key, Some(&call), serial) {
             Work::Key(Operation {
                 keyspace: KeyspaceId(0),
@@ -966,7 +974,7 @@ impl World {
         });
         let outcome = match outcome {
             Outcome::Many(_) | Outcome::Nil | Outcome::Bulk(_) if key.starts_with(PAIR) => {
-                match self.of_pair(&key, index, outcome) {
+                match self.of_pair((id, serial), &key, index, outcome) {
                     Ok(outcome) => &outcome.clone(),
                     Err(torn) => return self.broken(format!("#{serial} on {key}: {torn}")),
                 }
@@ -1113,7 +1121,14 @@ impl World {
     ///
     /// # Errors
     /// Its keys differ.
-    fn of_pair(&mut self, key: &str, index: usize, outcome: &Outcome) -> Result<Outcome, String> {
+    fn of_pair(
+        &mut self,
+        (id, serial): (ClientId, u64),
+        key: &str,
+        index: usize,
+        outcome: &Outcome,
+    ) -> Result<Outcome, String> {
+        let watched = self.histories.watched.remove(&serial);
         let call = self.histories.called(key, index);
         let swaps = matches!(call, Some(Call::CompareAndSwap { .. }));
         let appends = matches!(call, Some(Call::Append(_)));
@@ -1132,7 +1147,10 @@ impl World {
         }
         let Outcome::Many(outcomes) = outcome else {
             self.histories.transactions.1 += 1;
-            return if swaps {
+            return if watched.is_some_and(|version| self.has_another_lineage(id, key, version)) {
+                // It was executed nowhere, which says nothing of the value.
+                Ok(Outcome::Failed(Failure::Stale))
+            } else if swaps {
                 Ok(Outcome::Int(0))
             } else {
                 Err("no key was watched, and one had changed".to_owned())
@@ -1170,6 +1188,24 @@ impl World {
             self.histories.seen.insert(key.to_owned(), (value, version));
         }
         Ok(if swaps { Outcome::Int(1) } else { one.clone() })
+    }
+
+    /// Whether the partition of a pair has another lineage now than when this version of it was
+    /// read. Versions count from the lineage (`ShardTables::versions_from`), and two partitions
+    /// that are merged go on in the later lineage of both. So a key of the other one has another
+    /// version without a change, and a swap that watches it is not executed (docs/redis.md).
+    fn has_another_lineage(&self, id: ClientId, key: &str, version: i64) -> bool {
+        let partition = self.clients[id].at.and_then(|at| {
+            let process = &self.processes[at];
+            let cluster = process.view.as_ref()?.installed.cluster;
+            let table = self.oracle.newest(process.me, cluster)?;
+            let keyspace = table.keyspace(KeyspaceId(0))?;
+            let at = keyspace.partition_of(MapId(0), key.as_bytes())?;
+            Some((cluster.0 as u64, keyspace.partition(at)?.lineage))
+        });
+        partition.is_some_and(|(from, lineage)| {
+            version.cast_unsigned().wrapping_sub(from) / VERSIONS != u64::from(lineage.0)
+        })
     }
 
     pub(crate) fn client_done(&mut self, id: ClientId) {

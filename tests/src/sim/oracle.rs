@@ -233,6 +233,12 @@ impl Oracle {
         }
     }
 
+    /// The newest table in force of a cluster, to this member.
+    pub(crate) fn newest(&self, me: MemberId, cluster: ClusterId) -> Option<&Arc<Table>> {
+        let cluster = self.clusters.get(&self.line(me, cluster))?;
+        cluster.committed.values().next_back()
+    }
+
     /// No member takes a table of the other half (rule 13). A member of the recovered half that
     /// never installed a table of it was left behind there, and may go on with the others.
     fn stays_in_its_half(&mut self, me: MemberId, view: &View) -> Result<(), String> {
@@ -306,7 +312,6 @@ impl Oracle {
     ) -> Result<(), String> {
         let me = processes[p].threads[t].shard_me;
         let cluster = processes[p].threads[t].shard.inspector().cluster();
-        let cluster = cluster.map(|c| self.line(me, c));
         if may_answer && self.is_apart(processes[p].me) {
             let status = processes[p].agreement.status(processes[p].clock(at));
             let stopped = status.split.is_some_and(|split| split.is_stopped());
@@ -315,10 +320,7 @@ impl Oracle {
                 "rule 13: {me} answers, and knows that its half is stopped"
             );
         }
-        let newest = cluster
-            .and_then(|c| self.clusters.get(&c))
-            .and_then(|c| c.committed.values().next_back());
-        let newest = newest.cloned();
+        let newest = cluster.and_then(|c| self.newest(me, c)).cloned();
         let mut logs = std::mem::take(&mut self.logs);
         let line = |me, cluster: Option<ClusterId>| cluster.map(|c| self.line(me, c));
         let looked = logs.look(
@@ -347,10 +349,7 @@ impl Oracle {
         }
         let before = std::mem::replace(kept, now().collect());
         let kept = kept.clone();
-        let newest = cluster
-            .map(|c| self.line(me, c))
-            .and_then(|c| self.clusters.get(&c))
-            .and_then(|c| c.committed.values().next_back());
+        let newest = cluster.and_then(|c| self.newest(me, c));
         for (at, lineage) in before.into_iter().filter(|held| !kept.contains(held)) {
             let Some(partition) = newest
                 .and_then(|t| t.partition(at))

@@ -44,6 +44,9 @@ impl ShardTables {
     ///
     /// A cluster that was founded again counts lineages and sequences from 1 again, and a member of
     /// the former cluster may still know versions of it. The id of a cluster is drawn at random.
+    ///
+    /// Partitions that are merged go on in the latest lineage among them. So keys of the others
+    /// have other versions then, and who watches one reads it again.
     pub(crate) fn versions_from(&self, lineage: Lineage) -> u64 {
         let cluster = self.name.map_or(0, |name| name.cluster.0 as u64);
         cluster.wrapping_add(u64::from(lineage.0).wrapping_mul(SEQS))
