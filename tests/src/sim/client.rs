@@ -866,7 +866,7 @@ impl World {
         self.tracks((at, thread), &key, &call, serial);
         let entries = self.histories.keys.entry(key.clone()).or_default();
         entries.push(HistoryEntry {
-            client: u32::try_from(id).unwrap_or(u32::MAX),
+            client: models::sender(u32::try_from(id).unwrap_or(u32::MAX), &call),
             call,
             called,
             answered: None,

@@ -4,6 +4,7 @@
 use super::Report;
 use super::client::{self, Client, Last};
 use super::fault;
+use super::models;
 use super::process::{ControlInput, Leaving, Process, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::{Slot, World, describe};
@@ -554,7 +555,7 @@ fn around(history: &[linear::HistoryEntry], at: usize) -> String {
         text.push_str(&format!(
             "{mark} @{} client {} {} -> {answer}\n",
             e.called,
-            e.client,
+            models::client_of(e.client),
             client::brief(&e.call)
         ));
     }

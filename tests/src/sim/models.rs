@@ -24,6 +24,9 @@ const RANKED: &str = "ranked";
 /// The members of a sorted set: more than there are scores.
 const MEMBERS: [&str; 5] = ["a", "bb", "ccc", "dddd", "e"];
 
+/// Marks who sends to the twin of a queue.
+const ON_TWIN: u32 = 1 << 31;
+
 /// The names of queues and of sorted sets.
 pub(crate) fn keys(queues: usize, ranked: usize) -> impl Iterator<Item = String> {
     let queues = (0..queues).map(|n| format!("{QUEUE}-{n}}}"));
@@ -37,6 +40,20 @@ pub(crate) fn is_modelled(key: &str) -> bool {
 
 fn is_queue(key: &str) -> bool {
     key.starts_with(QUEUE)
+}
+
+/// In whose order a call happens: what a client sends together is executed in its order on each key
+/// (docs/redis.md), and a queue and its twin are two. A move between them counts to the first one.
+pub(crate) fn sender(client: u32, call: &Call) -> u32 {
+    match call {
+        Call::Other(call) if call.words[1].ends_with(b"~") => client | ON_TWIN,
+        _ => client,
+    }
+}
+
+/// The client of a sender.
+pub(crate) const fn client_of(sender: u32) -> u32 {
+    sender & !ON_TWIN
 }
 
 /// A command on one of these keys.
@@ -349,6 +366,7 @@ impl World {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::linear::{HistoryEntry, Verdict, check};
 
     /// The replies of these commands, one after the other.
     fn replies(commands: &[&str]) -> Vec<Answer> {
@@ -391,6 +409,33 @@ mod tests {
             bulk(""),
         ];
         assert_eq!(replies(&commands), expected);
+    }
+
+    /// Seed 10401 of the simulation: a read of a queue waited for its primary, and a read of the twin,
+    /// which was sent with it, did not.
+    #[test]
+    fn what_is_sent_together_to_a_queue_and_its_twin_has_no_order() {
+        let [key, twin] = ["{queue-0}", "{queue-0}~"];
+        let entry = |client, words: &[&str], [called, answered]: [u64; 2], answer| {
+            let call = command(words);
+            HistoryEntry {
+                client: sender(client, &call),
+                call,
+                called,
+                answered: Some((answered, answer)),
+                waited: answered,
+            }
+        };
+        let read = |of, at, answer: &str| entry(0, &["LRANGE", of, "0", "-1"], at, bulk(answer));
+        let pushed = entry(1, &["LPUSH", key, "7"], [4, 5], number(1));
+        let apart = [
+            read(key, [1, 6], "7"),
+            read(twin, [2, 3], ""),
+            pushed.clone(),
+        ];
+        assert_eq!(check(&apart), Verdict::Linearizable);
+        let same = [read(key, [1, 6], "7"), read(key, [2, 3], ""), pushed];
+        assert_eq!(check(&same), Verdict::Violated(0));
     }
 
     #[test]
