@@ -248,7 +248,17 @@ impl Oracle {
             };
             let acted = self.installed.contains_key(&(me, table.cluster));
             let shown = apart.members.contains(&me);
-            if !shown && apart.has(table) {
+            let in_force = |line: ClusterId| {
+                let cluster = self.clusters.get(&line);
+                let known = cluster.and_then(|c| c.committed.get(&table.version));
+                known.is_some_and(|known| **known == **table)
+            };
+            // The word put a table into force that the half had only accepted, and that has no
+            // branch. A newcomer may be sent it before the first table that has one.
+            let joins = !acted && in_force(Apart::named(table.cluster)) && !in_force(table.cluster);
+            if !shown && joins {
+                apart.members.insert(me);
+            } else if !shown && apart.has(table) {
                 hold!(
                     !acted,
                     "rule 13: {me} has a table of the half that was recovered, {}.{}, and is of \
