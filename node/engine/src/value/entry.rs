@@ -66,7 +66,7 @@ const UNFINISHED: u64 = 1 << 63;
 
 /// The largest entry that is recycled, and how many are kept: entries that a pass writes are given
 /// up after it.
-const RECYCLED_BYTES_MAX: usize = 512;
+const RECYCLED_BYTES_MAX: usize = INLINE_MAX + 16;
 const SPARE_MAX: usize = 1024;
 
 /// What an entry takes besides its key and value: counts, version, deadline, the pointer to a large
@@ -77,7 +77,45 @@ const VALUE_HEAD_BYTES: usize = 2 * size_of::<usize>();
 
 thread_local! {
     /// Entries that were given up, for reuse of their memory.
-    static SPARE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<SpareEntries> = const { RefCell::new(SpareEntries::NONE) };
+}
+
+/// Entries that are not used, by the length of their bytes: runs of a list have many lengths in
+/// turn.
+struct SpareEntries {
+    by_length: Vec<Vec<Entry>>,
+    count: usize,
+}
+
+impl SpareEntries {
+    const NONE: Self = Self {
+        by_length: Vec::new(),
+        count: 0,
+    };
+
+    fn push(&mut self, entry: Entry) {
+        if self.count == SPARE_MAX {
+            return;
+        }
+        if self.by_length.is_empty() {
+            self.by_length.resize_with(RECYCLED_BYTES_MAX + 1, Vec::new);
+        }
+        if let Some(same) = self.by_length.get_mut(entry.0.slice.len()) {
+            same.push(entry);
+            self.count += 1;
+        }
+    }
+
+    fn pop(&mut self, length: usize) -> Option<Entry> {
+        let entry = self.by_length.get_mut(length).and_then(Vec::pop);
+        if entry.is_some() {
+            self.count -= 1;
+        } else if self.count == SPARE_MAX {
+            // Entries of these lengths are not needed any more.
+            *self = Self::NONE;
+        }
+        entry
+    }
 }
 
 /// A key with its value.
@@ -152,11 +190,7 @@ impl Entry {
             large,
         };
         let length = 1 + long.len() + key.len() + inline.len();
-        let spare = if length <= RECYCLED_BYTES_MAX {
-            Self::spare(length)
-        } else {
-            None
-        };
+        let spare = SPARE.with_borrow_mut(|spare| spare.pop(length));
         let (mut entry, head) = match spare {
             Some(spare) => (spare.0, Some(head)),
             None => (
@@ -248,35 +282,12 @@ impl Entry {
                 entry.header_mut().large = None;
             }
         });
-        SPARE.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_MAX {
-                spare.push(self);
-            }
-        });
-    }
-
-    /// An entry to reuse with room for `length` bytes, if one of the last two that were recycled
-    /// has that size: a change of a field gives up the row and the former value.
-    fn spare(length: usize) -> Option<Self> {
-        SPARE.with_borrow_mut(|spare| {
-            let mut last = spare.iter().enumerate().rev().take(2);
-            let found = last.find(|(_, entry)| entry.0.slice.len() == length);
-            match found.map(|(at, _)| at) {
-                Some(at) => Some(spare.swap_remove(at)),
-                None => {
-                    if spare.len() >= SPARE_MAX {
-                        // Entries of these sizes are not needed any more.
-                        spare.clear();
-                    }
-                    None
-                }
-            }
-        })
+        SPARE.with_borrow_mut(|spare| spare.push(self));
     }
 
     /// Frees the recycled entries that were not reused.
     pub(crate) fn forget_spare() {
-        SPARE.with_borrow_mut(Vec::clear);
+        SPARE.with_borrow_mut(|spare| *spare = SpareEntries::NONE);
     }
 
     /// Its address and how many bytes it takes there, without a value that is stored apart.
