@@ -310,21 +310,27 @@ impl ShardContext {
 
     /// The executed call waits until it is committed.
     fn wait(&mut self, slot: &mut Slot, executed: Executed) {
-        let at = slot.at;
-        let Some(held) = &slot.held else { return };
-        if executed.seq <= held.log.committed() {
-            return self
-                .host
-                .callers
-                .ready
-                .push(at, executed, &mut self.host.timers);
+        let Some(held) = slot.held.as_deref() else {
+            return;
+        };
+        let links = held.lead().map(|lead| &lead.links);
+        // Without copies a write is committed as soon as it is logged. Learners may hold back its
+        // answer, which then is one of those that wait.
+        let alone = links.is_none_or(|links| links.values().all(|link| !link.required));
+        let learns = links.is_some_and(|links| !links.is_empty());
+        let is_ready = |held: &Held| executed.seq <= held.log.committed();
+        let mut ready = is_ready(held);
+        if !ready && alone && !learns {
+            slot.advance(&mut self.host);
+            ready = slot.held.as_deref().is_some_and(is_ready);
         }
-        let alone = held
-            .lead()
-            .is_none_or(|l| l.links.values().all(|l| !l.required));
+        if ready {
+            let host = &mut self.host;
+            let ready = &mut host.callers.ready;
+            return ready.push(slot.at, executed, &mut host.timers);
+        }
         slot.calls.waiting.push_back(executed);
-        if alone {
-            // Without copies a write is committed as soon as it is logged.
+        if alone && learns {
             slot.advance(&mut self.host);
         }
     }
