@@ -188,11 +188,17 @@ impl Shard {
         keys: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     ) {
         let tables = &self.cx.host.tables;
-        self.slots.warm_lookups(
-            keys.filter_map(|(key, field)| {
-                Some((tables.place(keyspace, map, key)?, map, key, field))
-            }),
-        );
+        // Many pipelines are about one key.
+        let mut last = None;
+        self.slots.warm_lookups(keys.filter_map(|(key, field)| {
+            let at = match last {
+                Some((former, _)) if former == key && field.is_empty() => return None,
+                Some((former, at)) if former == key => at,
+                _ => tables.place(keyspace, map, key)?,
+            };
+            last = Some((key, at));
+            Some((at, map, key, field))
+        }));
     }
 
     fn handle(&mut self, peer: MemberId, read: Frame) -> Result<(), Malformed> {

@@ -150,13 +150,22 @@ impl ServedClient {
         self.chunk_len - self.chunk_next
     }
 
-    /// Keys of the parsed commands: the first argument of most commands is a key. The second one of
-    /// commands on hashes is mostly a field.
+    /// Keys of the parsed commands: the first argument of most commands is a key. Some name a field
+    /// or a member, too.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&[u8], &[u8])> + Clone {
         let all = self.parser.commands(&self.chunk).skip(self.chunk_next);
         let keys = all.map(|args| {
-            let hash = matches!(args.get(0).first(), Some(b'h' | b'H'));
-            (args.get(1), if hash { args.get(2) } else { &[] })
+            let field: &[u8] = match args.get(0) {
+                [b'h' | b'H', ..] => args.get(2),
+                // SADD, SREM and SISMEMBER, but no command on strings.
+                [b's' | b'S', b'a' | b'A' | b'i' | b'I' | b'r' | b'R', ..] => args.get(2),
+                // ZADD, ZINCRBY and ZSCORE.
+                [b'z' | b'Z', b'a' | b'A' | b'i' | b'I' | b's' | b'S', ..] => {
+                    args.get(args.len() - 1)
+                }
+                _ => &[],
+            };
+            (args.get(1), field)
         });
         keys.filter(|(key, field)| {
             !key.is_empty() && key.len() <= WARM_KEY_BYTES && field.len() <= WARM_KEY_BYTES
