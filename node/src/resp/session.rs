@@ -74,6 +74,8 @@ pub(crate) struct Session {
     /// What its present command has asked of the control thread.
     errands: Errands,
     pub(super) judging: PasswordJudging,
+    /// The last command that has no fast path, if its name alone says it.
+    recent: Option<&'static table::RespSpec>,
     /// It waits for the end of a pause.
     paused: bool,
     /// No more commands are taken. The connection is closed once everything is answered.
@@ -100,6 +102,7 @@ impl Session {
             subscriptions: ClientSubscriptions::default(),
             errands: Errands::default(),
             judging: PasswordJudging::AtOnce,
+            recent: None,
             paused: false,
             closing: false,
         }
@@ -313,7 +316,11 @@ impl Session {
             self.reject(args, &text.into());
             return false;
         }
-        let spec = match command::find(args) {
+        // A pipeline mostly repeats a command. Looking for its name takes as long as parsing it.
+        let again = self.recent.filter(|spec| {
+            args.get(0).eq_ignore_ascii_case(spec.name.as_bytes()) && spec.takes(args.len())
+        });
+        let spec = match again.map_or_else(|| command::find(args), Ok) {
             Ok(spec) => spec,
             Err(why) => {
                 let named = table::COMMANDS.named(args.get(0));
@@ -323,6 +330,9 @@ impl Session {
                 return false;
             }
         };
+        if again.is_none() {
+            self.recent = Some(spec).filter(|spec| table::COMMANDS.is_single(spec));
+        }
         self.replies.command = spec.number;
         let admitted = self.admits(context, spec, args);
         let protocol = self.replies.protocol;
@@ -334,7 +344,7 @@ impl Session {
         }
         match command::parse(spec, &args, context.unix_ms()) {
             Ok(request) => {
-                if spec.has_flag("readonly") {
+                if !self.subscriptions.is_none() && spec.has_flag("readonly") {
                     let keys = spec.key_indexes(&args).map(|at| args.get(at));
                     let subscriptions = &self.subscriptions;
                     subscriptions.remember_keys(context, self.client.id, keys);

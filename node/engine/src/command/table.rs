@@ -81,6 +81,12 @@ impl<P> CommandTable<P> {
             .map(|at| &self.0[at])
     }
 
+    /// Whether a command neither is a subcommand nor has any: its name alone says it.
+    #[must_use]
+    pub fn is_single(&self, spec: &Spec<P>) -> bool {
+        spec.container().is_none() && self.subcommands(spec).is_empty()
+    }
+
     /// The subcommands of a command: none, if it is no container.
     #[must_use]
     pub fn subcommands(&self, of: &Spec<P>) -> &'static [Spec<P>] {
@@ -243,6 +249,20 @@ mod tests {
             [("a", 0), ("a|b", 1), ("b", 2), ("c", 3)]
         );
         assert_eq!(place_of("b", &specs), 2);
+    }
+
+    #[test]
+    fn a_container_and_its_subcommands_are_not_single() {
+        const SPECS: [Spec<()>; 3] = {
+            let mut sorting = Sorting::of(named("z"));
+            sorting.add(named("a"));
+            sorting.add(named("a|b"));
+            sorting.add(named("c"));
+            sorting.finish()
+        };
+        let table = CommandTable::of(&SPECS);
+        let single = table.all().iter().map(|spec| table.is_single(spec));
+        assert!(single.eq([false, false, true]));
     }
 
     #[test]
