@@ -440,7 +440,7 @@ impl Agreement {
                 core.tell_coordinator(cx, message);
             }
             (Input::Admin { ticket, request }, Phase::Member(core)) => {
-                core.requests.admin(cx, ticket, request)
+                core.administer(cx, ticket, request)
             }
             (Input::Recover { dead, gone, ticket }, Phase::Member(core)) => {
                 core.recover(cx, &dead, gone, ticket)

@@ -350,8 +350,8 @@ pub use doyen_macros::test;
 pub use doyen_placement::access::TokenRole;
 #[doc(inline)]
 pub use doyen_placement::{
-    Addresses, Assignment, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler, Schedulers,
-    Window,
+    Addresses, Assignment, Durability, Eviction, MemberId, MoveRate, OnLoss, Rule, Scheduler,
+    Schedulers, Window,
 };
 pub use error::{Error, Happened, KeyError, ValueError};
 pub use events::{ClusterEvent, Events, LoggedEvent};

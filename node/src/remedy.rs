@@ -75,6 +75,9 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
         Problem::SpeaksLess { .. } => {
             "; update its program, or start it without --level-max".to_owned()
         }
+        Problem::OldMembers { .. } => {
+            ": update the program of all members, and the level rises".to_owned()
+        }
         Problem::TooHeavy(heavy) => {
             let (name, weight) = (argument(&heavy.name), heavy.weight);
             format!(

@@ -187,6 +187,7 @@ crate::bridged!(
     crate::BranchId,
     crate::ClusterId,
     crate::Division,
+    crate::Durability,
     crate::Eviction,
     crate::Loads,
     crate::MapEntry,
@@ -267,6 +268,7 @@ mod tests {
             eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
+            durability: None,
         }
         .numbered(KeyspaceId(0));
         let settings = Settings::default();

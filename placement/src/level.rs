@@ -86,3 +86,6 @@ pub const STRINGS_TOGETHER: u16 = 17;
 
 /// From this level on, a key is given what was gathered from several partitions.
 pub const GATHERED: u16 = 17;
+
+/// From this level on, a keyspace may have a durability, and a member the count of its starts.
+pub const DURABILITY: u16 = 17;

@@ -8,6 +8,7 @@ pub mod access;
 mod balancing;
 pub mod codec;
 pub mod division;
+mod durability;
 pub mod hash;
 pub mod id;
 pub mod level;
@@ -30,6 +31,7 @@ pub mod words;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
 pub use division::Division;
+pub use durability::{Durability, NoDurability};
 pub use id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,

@@ -19,12 +19,13 @@ pub use validate::Invalid;
 use crate::access::AccessSettings;
 use crate::balancing::Balancing;
 use crate::division::{Cut, Division};
+use crate::durability::Durability;
 use crate::hash::Digest;
 use crate::id::{
     Age, ClusterId, Epoch, KeyspaceId, Lineage, MapId, MemberId, OrderKey, PartitionId,
     PartitionRef, THREADS_MAX, Term, Version,
 };
-use crate::level::LEVELS;
+use crate::level::{DURABILITY, LEVELS};
 use crate::rule::Rule;
 use crate::scheduler::Schedulers;
 use crate::tags::Tags;
@@ -266,6 +267,9 @@ pub struct Keyspace {
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone.
     pub on_loss: OnLoss,
+    /// Where a write is when it is acknowledged.
+    #[serde(skip, default)] // `leveled` encodes it.
+    pub durability: Durability,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
     /// Which keys are evicted if memory is full.
@@ -602,7 +606,7 @@ impl TableName {
     }
 }
 
-/// Written by hand, without the tags: `Table::name` adds them.
+/// Written by hand, without the tags and the durability: `Table::name` adds them.
 impl Hash for Keyspace {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -613,6 +617,7 @@ impl Hash for Keyspace {
             backups,
             min_in_sync,
             on_loss,
+            durability: _,
             default_ttl_ms,
             eviction,
             ordered,
@@ -789,6 +794,7 @@ impl Keyspace {
             backups,
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
+            durability: Durability::None,
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
@@ -910,6 +916,11 @@ impl Table {
             .iter()
             .for_each(|member| member.vote_key.hash(&mut digest));
         annex.hash(&mut digest);
+        if *level >= DURABILITY {
+            keyspaces
+                .iter()
+                .for_each(|keyspace| keyspace.durability.hash(&mut digest));
+        }
         TableName {
             cluster: *cluster,
             term: *term,
@@ -922,10 +933,14 @@ impl Table {
     /// differs.
     #[must_use]
     pub fn at_level(&self, level: u16) -> Self {
-        Self {
-            level: self.level.min(level),
-            ..self.clone()
+        let mut shown = self.clone();
+        shown.level = self.level.min(level);
+        if shown.level < DURABILITY {
+            for keyspace in &mut shown.keyspaces {
+                keyspace.durability = Durability::None;
+            }
         }
+        shown
     }
 
     /// Whether this cluster never had more than one member.

@@ -10,15 +10,15 @@ use crate::signing::SigningSeed;
 use crate::time::Time;
 use crate::wire::Message;
 use doyen_placement::access::AccessChange;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{DURABILITY, LEVELS};
 use doyen_placement::loads::Report;
 use doyen_placement::planner::{
     BalanceChange, HandOverUrgency, InSyncRequest, KeyspaceChange, NewKeyspace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, Age, BranchId, ClusterId, Epoch, Keyspace, Loads, Location, MapEntry, MapId,
-    MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers, Settings,
-    Table, TableName, VoteKey, WantedMap,
+    Addresses, Age, BranchId, ClusterId, Durability, Epoch, Keyspace, Loads, Location, MapEntry,
+    MapId, MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers,
+    Settings, Table, TableName, VoteKey, WantedMap,
 };
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -312,6 +312,20 @@ impl AdminRequest {
                 keyspace: wanted.keyspace,
             },
             MapWish::Limited(_) | MapWish::Dropped | MapWish::Replaced(_) => Self::WantMap(wanted),
+        }
+    }
+
+    /// The level from which on every coordinator understands all of it.
+    pub(super) fn level(&self) -> u16 {
+        let durability = match self {
+            Self::CreateKeyspace(wanted) => wanted.durability,
+            Self::AlterKeyspace { change, .. } => change.durability,
+            _ => None,
+        };
+        if durability.unwrap_or_default() == Durability::None {
+            LEVELS.0
+        } else {
+            DURABILITY
         }
     }
 }

@@ -488,7 +488,9 @@ impl Forming {
             let key = cx.vote_key(member.id);
             Arc::make_mut(member).vote_key = key;
         }
-        NamedTable::new(Arc::new(table.at_level(level)))
+        // It is not shown `at_level`: a durability that some do not speak must not be dropped.
+        table.level = level;
+        NamedTable::new(Arc::new(table))
     }
 
     /// Whether these are founders that this process agrees to.

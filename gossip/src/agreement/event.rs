@@ -769,6 +769,7 @@ fn said(k: &Keyspace) -> impl PartialEq {
         k.backups,
         k.min_in_sync,
         k.on_loss,
+        k.durability,
         k.default_ttl_ms,
         k.eviction,
         &k.rules,
@@ -797,6 +798,7 @@ fn altered(before: &Keyspace, now: &Keyspace) -> Vec<String> {
             ("backups", k.backups.to_string()),
             ("min-in-sync", k.min_in_sync.to_string()),
             ("on-loss", on_loss),
+            ("durability", k.durability.to_string()),
             ("default-ttl", k.default_ttl_ms.map_or_else(none, lasting)),
             ("eviction", k.eviction.name().to_owned()),
             (

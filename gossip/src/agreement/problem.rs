@@ -164,6 +164,12 @@ pub enum Problem {
         /// The level of the cluster.
         level: u16,
     },
+    /// A request needs more than every member speaks.
+    #[error("this cluster runs at level {level}, at which no keyspace has a durability")]
+    OldMembers {
+        /// The level of the cluster.
+        level: u16,
+    },
     /// A process has a weight that is far above the others', and that no operator has allowed.
     #[error(transparent)]
     TooHeavy(#[from] TooHeavy),

@@ -391,6 +391,18 @@ impl MemberCore {
         }
     }
 
+    /// A person asks for something. A coordinator of an older program would do it without what it
+    /// does not know, so such a request is refused here.
+    pub(super) fn administer(&mut self, cx: &mut Context, ticket: u64, request: AdminRequest) {
+        let level = self.tables.accepted.level;
+        if request.level() <= level {
+            return self.requests.admin(cx, ticket, request);
+        }
+        let why = cx.explain(&Problem::OldMembers { level });
+        let reply = AdminReply::Refused(why);
+        cx.outputs.push_back(Output::AdminReply { ticket, reply });
+    }
+
     /// Repeats every request that is not done.
     pub(super) fn ask(&mut self, cx: &mut Context) {
         self.requests.answer(cx);

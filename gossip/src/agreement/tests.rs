@@ -8,8 +8,8 @@ use crate::wire::{Ballot, BallotAnswer, Commit, Message, Payload, Proposal};
 use doyen_placement::access::{AccessChange, TokenChange, TokenGrant, TokenRole};
 use doyen_placement::planner::{HandOverUrgency, KeyspaceChange, NewKeyspace};
 use doyen_placement::{
-    Age, Division, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId, PartitionRef, Table,
-    TableName, Term, Version,
+    Age, Division, Durability, Eviction, KeyspaceId, MemberId, Mode, OnLoss, PartitionId,
+    PartitionRef, Table, TableName, Term, Version,
 };
 use std::collections::BTreeMap;
 
@@ -999,6 +999,7 @@ fn wanted(name: &str, mode: Mode, division: Division) -> NewKeyspace {
         eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
+        durability: None,
     }
 }
 

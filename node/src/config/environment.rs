@@ -84,6 +84,7 @@ macro_rules! values {
 
 values!(
     super::value::AssignmentName,
+    doyen_placement::Durability,
     super::value::EvictionPolicy,
     super::value::KeyEvents,
     super::value::LogFormat,

@@ -1,9 +1,12 @@
 //! The first table of a cluster.
 
 use super::keyspace::KeyspaceOptions;
-use super::{ConfigError, Options, at_least};
+use super::{ConfigError, Options, at_least, fail};
+use doyen_placement::level::DURABILITY;
 use doyen_placement::planner::DEFAULT_KEYSPACE;
-use doyen_placement::{Assignment, Balancing, Keyspace, KeyspaceId, Schedulers, Settings};
+use doyen_placement::{
+    Assignment, Balancing, Durability, Keyspace, KeyspaceId, Schedulers, Settings,
+};
 
 /// What a node writes into the first table, if it is the one that writes it.
 /// Example: [`Config`](super::Config).
@@ -33,13 +36,28 @@ impl FirstTable {
 fn keyspace(options: &Options) -> Result<Keyspace, ConfigError> {
     let (partitions, backups) = (options.partitions, options.backups);
     let (min_in_sync, on_loss, eviction) = (options.min_in_sync, options.on_loss, options.eviction);
+    let durability = options.durability;
     let wanted = KeyspaceOptions {
         partitions,
         backups,
         min_in_sync,
         on_loss,
+        durability,
         eviction,
         ..KeyspaceOptions::new()
     };
+    if durability == Some(Durability::Log) {
+        if options.dir.is_none() && options.witness != Some(true) {
+            return fail(
+                "--durability log keeps data in the directory of each node: give --dir DIR as well"
+                    .into(),
+            );
+        }
+        if options.level_max.is_some_and(|level| level < DURABILITY) {
+            return fail(format!(
+                "--durability log needs level {DURABILITY}: leave --level-max out"
+            ));
+        }
+    }
     Ok(wanted.create(DEFAULT_KEYSPACE)?.numbered(KeyspaceId(0)))
 }

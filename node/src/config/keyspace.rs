@@ -9,7 +9,7 @@ use doyen_placement::planner::{KeyspaceChange, NewKeyspace};
 use doyen_placement::table::validate::{
     BACKUPS_MAX, PARTITIONS_MAX, TOKENS_EACH_MAX, may_be_called,
 };
-use doyen_placement::{Division, Eviction, Mode, OnLoss, Rule, rule};
+use doyen_placement::{Division, Durability, Eviction, Mode, OnLoss, Rule, rule};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
@@ -83,10 +83,16 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_in_sync: Option<u8>,
     /// What happens when every copy of a partition is lost: wait, or reset:10m (or reset) to begin
-    /// empty after that time, or at once if all holders are proved dead [default: reset:10m]
+    /// empty after that time, or at once if all holders are proved dead [default: reset:10m, and
+    /// wait with --durability log]
     #[cfg_attr(feature = "flags", arg(long, value_name = "POLICY"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_loss: Option<LossPolicy>,
+    /// Of --mode fixed: where a write is when it is acknowledged: none (in memory), or log (also
+    /// synced to the directory of every node that holds it in sync) [default: none]
+    #[cfg_attr(feature = "flags", arg(long, value_name = "WHERE"))]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub durability: Option<Durability>,
     /// Expiry for keys that are written without one, or none [default: none]
     #[cfg_attr(feature = "flags", arg(long, value_name = "TIME"))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -296,6 +302,14 @@ impl KeyspaceOptions {
         self
     }
 
+    /// Where a write is when it is acknowledged. With [`Durability::Log`], every node that holds
+    /// data needs a directory, and the keyspace waits for lost copies unless
+    /// [`on_loss`](Self::on_loss) says otherwise.
+    pub const fn durability(mut self, durability: Durability) -> Self {
+        self.durability = Some(durability);
+        self
+    }
+
     /// Expiry for keys that are written without one; `None`: they do not expire.
     pub const fn default_ttl(mut self, lifetime: Option<Duration>) -> Self {
         self.default_ttl = Some(Lifetime(lifetime));
@@ -344,18 +358,21 @@ impl KeyspaceOptions {
                 ),
             );
         }
+        // What is on disk comes back with its node.
+        let unsaid = match self.durability.unwrap_or_default() {
+            Durability::None => OnLoss::Reset {
+                after_ms: RESET_AFTER_MS,
+            },
+            Durability::Log => OnLoss::Wait,
+        };
         Ok(NewKeyspace {
             name: name.to_owned(),
             mode,
             division,
             backups,
             min_in_sync,
-            on_loss: self.on_loss.map_or(
-                OnLoss::Reset {
-                    after_ms: RESET_AFTER_MS,
-                },
-                |policy| policy.0,
-            ),
+            on_loss: self.on_loss.map_or(unsaid, |policy| policy.0),
+            durability: self.durability,
             ordered: self.ordered,
             default_ttl_ms: self.default_ttl.and_then(Lifetime::millis),
             eviction: self.eviction.map_or(Eviction::None, |policy| policy.0),
@@ -475,12 +492,13 @@ impl KeyspaceOptions {
             eviction: self.eviction.map(|policy| policy.0),
             rules: self.checked_rules()?,
             partitions: self.partitions,
+            durability: self.durability,
         };
         if change == KeyspaceChange::default() {
             return fail(
                 "backups",
-                "say what to alter: --backups, --min-in-sync, --on-loss, --default-ttl, \
-                 --eviction, --partitions, --rule or --no-rules",
+                "say what to alter: --backups, --min-in-sync, --on-loss, --durability, \
+                 --default-ttl, --eviction, --partitions, --rule or --no-rules",
             );
         }
         Ok(AdminRequest::AlterKeyspace {
@@ -624,10 +642,23 @@ mod tests {
     }
 
     #[test]
+    fn a_keyspace_on_disk_waits_for_lost_copies_unless_another_policy_is_given() {
+        let reset = OnLoss::Reset { after_ms: 5_000 };
+        let durable = KeyspaceOptions::new().durability(Durability::Log);
+        let made = |options: KeyspaceOptions| options.create("k").expect("it can hold");
+        assert_eq!(made(durable.clone()).on_loss, OnLoss::Wait);
+        assert_eq!(made(durable.clone()).durability, Some(Durability::Log));
+        assert_eq!(made(durable.on_loss(reset)).on_loss, reset);
+        let default = made(KeyspaceOptions::new());
+        assert_ne!(default.on_loss, OnLoss::Wait);
+    }
+
+    #[test]
     fn options_survive_a_round_trip_through_json() {
         let options = KeyspaceOptions::new()
             .partitions(8)
             .on_loss(OnLoss::Wait)
+            .durability(Durability::Log)
             .default_ttl(Some(Duration::from_secs(90)));
         let options = options
             .eviction(Eviction::Lru)
@@ -636,8 +667,8 @@ mod tests {
         assert_eq!(
             text,
             concat!(
-                r#"{"partitions":8,"on_loss":"wait","default_ttl":"90s","eviction":"lru","#,
-                r#""rules":["copies 1 per zone"]}"#
+                r#"{"partitions":8,"on_loss":"wait","durability":"log","default_ttl":"90s","#,
+                r#""eviction":"lru","rules":["copies 1 per zone"]}"#
             )
         );
         assert_eq!(

@@ -6,6 +6,7 @@ use super::value::{
     AssignmentName, DurationOption, EvictionPolicy, KeyEvents, LogFormat, LossPolicy, Preset, Size,
     TlsMin, Toggle,
 };
+use doyen_placement::Durability;
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -310,9 +311,14 @@ options! {
     min_in_sync: u8,
     /// Only for a new cluster: what happens when every copy of a partition is lost. reset:DURATION:
     /// the partition begins empty after that time, or at once if all holders are proved dead.
-    /// reset: after 10 minutes. wait: it stays unavailable [default: reset:10m]
+    /// reset: after 10 minutes. wait: it stays unavailable [default: reset:10m, and wait with
+    /// --durability log]
     #[arg(long, env = "DOYEN_ON_LOSS", value_name = "POLICY")]
     on_loss: LossPolicy,
+    /// Only for a new cluster: where a write is when it is acknowledged. none: in memory. log: also
+    /// synced to the directory (--dir) of every node that holds it in sync [default: none]
+    #[arg(long, env = "DOYEN_DURABILITY", value_name = "WHERE")]
+    durability: Durability,
     /// Only for a new cluster: which keys are evicted when memory is full: none (writes are
     /// refused), lru, random, or ttl (of the keys that expire) [default: none]
     #[arg(long, env = "DOYEN_EVICTION", value_name = "POLICY")]

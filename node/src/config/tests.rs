@@ -2,7 +2,7 @@ use super::http::TOKEN_BYTES_MIN;
 use super::ports::is_built;
 use super::value::{Size, Toggle};
 use super::*;
-use doyen_placement::OnLoss;
+use doyen_placement::{Durability, OnLoss};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
@@ -501,6 +501,34 @@ fn variables_without_effect_are_reported() {
         "{told:?}"
     );
     assert!(told[1].contains("did you mean DOYEN_SEED?"), "{told:?}");
+}
+
+#[test]
+fn a_keyspace_on_disk_needs_a_directory_and_its_level() {
+    let refused = |options: Options| {
+        let refused = options.resolve(Defaults::Binary).map(|_| ());
+        refused.expect_err("it cannot hold").0
+    };
+    let durable = || Options {
+        durability: Some(Durability::Log),
+        ..Options::default()
+    };
+    assert!(refused(durable()).contains("give --dir DIR as well"));
+    let with_dir = || Options {
+        dir: Some("/tmp/n1".into()),
+        ..durable()
+    };
+    let former = Options {
+        level_max: Some(16),
+        ..with_dir()
+    };
+    assert!(refused(former).contains("leave --level-max out"));
+    let config = with_dir().resolve(Defaults::Binary).expect("holds");
+    let keyspace = config.first.keyspace;
+    assert_eq!(
+        (keyspace.durability, keyspace.on_loss),
+        (Durability::Log, OnLoss::Wait)
+    );
 }
 
 #[test]

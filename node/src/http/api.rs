@@ -774,7 +774,7 @@ mod tests {
         };
         assert!(text.contains("unknown field `backup`"), "{text}");
         let takes = "expected one of `partitions`, `backups`, `min_in_sync`, `on_loss`, \
-                     `default_ttl`, `eviction`, `rules`";
+                     `durability`, `default_ttl`, `eviction`, `rules`";
         assert!(text.contains(takes), "{text}");
         assert!(
             !text.contains("mode") && !text.contains("ordered"),

@@ -28,7 +28,7 @@ use crate::remedy::{self, HttpAccess, RemedyScope};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::{Seeds, Timing};
 use doyen_gossip::{AgreementConfig, SigningSeed};
-use doyen_placement::{Addresses, Assignment, Eviction, MemberId, OnLoss, OrderKey};
+use doyen_placement::{Addresses, Assignment, Durability, Eviction, MemberId, OnLoss, OrderKey};
 use std::net::TcpListener;
 use std::path::Path;
 #[cfg(any(feature = "http", feature = "resp"))]
@@ -397,6 +397,14 @@ impl Builder {
     /// partition begins empty: at once if all holders are proved dead, otherwise after 10 minutes.
     pub fn on_loss(mut self, policy: OnLoss) -> Self {
         self.options.on_loss = Some(LossPolicy(policy));
+        self
+    }
+
+    /// Where a write of the keyspace `default` is when it is acknowledged, in a new cluster: in
+    /// memory by default. With [`Durability::Log`], every node that holds data needs a
+    /// [directory](Self::dir).
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.options.durability = Some(durability);
         self
     }
 

@@ -302,6 +302,9 @@ pub struct KeyspaceReport {
     pub min_in_sync: u8,
     /// What happens when every in-sync copy of a partition is gone: `wait`, or `reset:10m`.
     pub on_loss: String,
+    /// Where a write is when it is acknowledged: `none` (in memory), or `log` (also on disk).
+    #[serde(default)]
+    pub durability: String,
     /// Expiry for keys that are written without one: `60s`, or `none`.
     pub default_ttl: String,
     /// Which keys are evicted if memory is full: `none`, `lru`, `random` or `ttl`.
@@ -679,6 +682,7 @@ impl SeenStatus<'_> {
             backups: k.backups,
             min_in_sync: k.min_in_sync,
             on_loss: LossPolicy(k.on_loss).to_string(),
+            durability: k.durability.to_string(),
             default_ttl: Lifetime(k.default_ttl_ms.map(Duration::from_millis)).to_string(),
             eviction: EvictionPolicy(k.eviction).to_string(),
             ordered: k.ordered || k.mode == Mode::Range,
@@ -919,6 +923,7 @@ mod tests {
         let keyspace = [
             "backups",
             "default_ttl",
+            "durability",
             "eviction",
             "min_in_sync",
             "mode",

@@ -7,6 +7,7 @@
 
 use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
+use crate::durability::Durability;
 use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
 use crate::rule::Rule;
@@ -55,6 +56,10 @@ pub struct NewKeyspace {
     /// Which members may hold and lead its partitions.
     #[n(9)]
     pub rules: Vec<Rule>,
+    /// Where a write is when it is acknowledged. `None`: as [`Durability::default`] says. Programs
+    /// of level 16 do not know this field.
+    #[n(10)]
+    pub durability: Option<Durability>,
 }
 
 impl NewKeyspace {
@@ -72,6 +77,7 @@ impl NewKeyspace {
             eviction,
             ordered,
             rules,
+            durability,
         } = self;
         Keyspace {
             id,
@@ -81,6 +87,7 @@ impl NewKeyspace {
             backups,
             min_in_sync,
             on_loss,
+            durability: durability.unwrap_or_default(),
             default_ttl_ms,
             eviction,
             ordered,
@@ -117,6 +124,9 @@ pub struct KeyspaceChange {
     /// Partitions are halved for that.
     #[n(6)]
     pub partitions: Option<u16>,
+    /// Where a write is when it is acknowledged.
+    #[n(7)]
+    pub durability: Option<Durability>,
 }
 
 /// Why a keyspace or a map is not made, changed or dropped. The table stays as it was.
@@ -258,6 +268,7 @@ pub fn alter_keyspace(
         eviction,
         rules,
         partitions,
+        durability,
     } = change;
     if let Some(partitions) = partitions {
         grow(keyspace, partitions)?;
@@ -277,6 +288,7 @@ pub fn alter_keyspace(
     }
     keyspace.min_in_sync = min_in_sync.unwrap_or(keyspace.min_in_sync);
     keyspace.on_loss = on_loss.unwrap_or(keyspace.on_loss);
+    keyspace.durability = durability.unwrap_or(keyspace.durability);
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
     keyspace.eviction = eviction.unwrap_or(keyspace.eviction);
     next.validate()?;

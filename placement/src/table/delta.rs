@@ -236,11 +236,12 @@ impl Serialize for TableDelta {
             .iter()
             .filter_map(|k| k.head.as_ref());
         let additions = Additions {
-            tags: heads.map(|head| head.tags).collect(),
+            tags: heads.clone().map(|head| head.tags).collect(),
             limits: leveled::limits_of(&self.changes.maps),
             access: &self.access,
             keys: leveled::keys_of(&self.changes.members),
             annex: &self.annex,
+            durabilities: leveled::durabilities_of(heads),
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }
@@ -505,6 +506,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         backups,
         min_in_sync,
         on_loss,
+        durability,
         default_ttl_ms,
         eviction,
         ordered,
@@ -515,7 +517,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         partitions: _,
     } = other;
     (
-        one.id,
+        (one.id, one.durability),
         &one.name,
         one.mode,
         one.backups,
@@ -528,7 +530,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         &one.rules,
         &one.reshaping,
     ) == (
-        *id,
+        (*id, *durability),
         name,
         *mode,
         *backups,

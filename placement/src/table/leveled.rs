@@ -2,18 +2,20 @@
 //!
 //! ```text
 //!   0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps, who may do what,
-//!   the keys of the members, the annex
+//!   the keys of the members, the annex; from level 17 on: the durabilities of the keyspaces
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
 //! (`Invalid::Cluster`).
 
 use super::{Invalid, Keyspace, MapEntry, MapLimits, Member};
-use crate::id::{ClusterId, MapId, MemberId};
-use crate::level::LEVELS;
+use crate::durability::Durability;
+use crate::id::{ClusterId, KeyspaceId, MapId, MemberId};
+use crate::level::{DURABILITY, LEVELS};
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
 use serde::de::{self, DeserializeOwned, SeqAccess, Visitor};
+use serde::ser::SerializeTuple;
 use serde::{Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::marker::PhantomData;
@@ -34,6 +36,8 @@ pub(super) struct Additions<A, X> {
     pub(super) keys: Vec<(MemberId, VoteKey)>,
     /// The annex, or the changed one.
     pub(super) annex: X,
+    /// The durabilities of those keyspaces in the rest that have another one than `None`.
+    pub(super) durabilities: Vec<(KeyspaceId, Durability)>,
 }
 
 /// The limits of these maps.
@@ -49,6 +53,16 @@ pub(super) fn keys_of(members: &[Arc<Member>]) -> Vec<(MemberId, VoteKey)> {
     all.filter_map(|m| Some((m.id, m.vote_key?))).collect()
 }
 
+/// The durabilities of these keyspaces.
+pub(super) fn durabilities_of<'a>(
+    keyspaces: impl Iterator<Item = &'a Keyspace>,
+) -> Vec<(KeyspaceId, Durability)> {
+    keyspaces
+        .filter(|keyspace| keyspace.durability != Durability::None)
+        .map(|keyspace| (keyspace.id, keyspace.durability))
+        .collect()
+}
+
 /// Encodes a table or a delta of this level.
 pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>(
     serializer: S,
@@ -61,12 +75,28 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>
         access,
         keys,
         annex,
+        durabilities,
     }: &Additions<A, X>,
 ) -> Result<S::Ok, S::Error> {
-    let all = (
-        MARK, level, cluster, rest, tags, limits, access, keys, annex,
-    );
-    all.serialize(serializer)
+    let mut parts = serializer.serialize_tuple(parts_of(level))?;
+    parts.serialize_element(&MARK)?;
+    parts.serialize_element(&level)?;
+    parts.serialize_element(&cluster)?;
+    parts.serialize_element(rest)?;
+    parts.serialize_element(tags)?;
+    parts.serialize_element(limits)?;
+    parts.serialize_element(access)?;
+    parts.serialize_element(keys)?;
+    parts.serialize_element(annex)?;
+    if level >= DURABILITY {
+        parts.serialize_element(durabilities)?;
+    }
+    parts.end()
+}
+
+/// The number of parts at this level.
+const fn parts_of(level: u16) -> usize {
+    if level >= DURABILITY { 10 } else { 9 }
 }
 
 /// The parts of a table or a delta that have additions, in the order of the rest.
@@ -93,8 +123,8 @@ where
     A: DeserializeOwned,
     X: DeserializeOwned,
 {
-    // The number of parts.
-    deserializer.deserialize_tuple(9, Parts(bearers, PhantomData))
+    // The level is the second part. At a lower one, fewer parts are read.
+    deserializer.deserialize_tuple(parts_of(LEVELS.1), Parts(bearers, PhantomData))
 }
 
 struct Parts<R, A, X>(Find<R>, PhantomData<(A, X)>);
@@ -131,16 +161,30 @@ where
         let limits: Vec<(MapId, MapLimits)> = next(&mut parts)?;
         let access = next(&mut parts)?;
         let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
+        let annex = next(&mut parts)?;
+        let durabilities: Vec<(KeyspaceId, Durability)> = if level >= DURABILITY {
+            next(&mut parts)?
+        } else {
+            Vec::new()
+        };
         let Bearers {
-            keyspaces,
+            mut keyspaces,
             maps,
             members,
         } = (self.0)(&mut rest);
         if tags.len() != keyspaces.len() {
             return Err(de::Error::custom("the table has tags of no keyspace"));
         }
-        for (keyspace, tags) in keyspaces.into_iter().zip(tags) {
+        for (keyspace, tags) in keyspaces.iter_mut().zip(tags) {
             keyspace.tags = tags;
+        }
+        // Keyspaces and durabilities stand in the same order.
+        let mut keyspaces = keyspaces.into_iter();
+        for (id, durability) in durabilities {
+            let keyspace = keyspaces.find(|k| k.id == id);
+            let keyspace = keyspace
+                .ok_or_else(|| de::Error::custom("the table has a durability of no keyspace"))?;
+            keyspace.durability = durability;
         }
         for (id, limits) in limits {
             let map = maps.binary_search_by_key(&id, |map| map.id);
@@ -155,6 +199,6 @@ where
                 member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
             Arc::make_mut(member).vote_key = Some(key);
         }
-        Ok((level, cluster, rest, access, next(&mut parts)?))
+        Ok((level, cluster, rest, access, annex))
     }
 }

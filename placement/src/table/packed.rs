@@ -146,6 +146,7 @@ impl Serialize for Table {
             access,
             keys: leveled::keys_of(&packed.members),
             annex,
+            durabilities: leveled::durabilities_of(packed.keyspaces.iter()),
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }

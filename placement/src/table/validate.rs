@@ -7,9 +7,10 @@ use super::{
 };
 use crate::access::{TOKEN_NAME_BYTES_MAX, USER_NAME_BYTES_MAX, USER_RULES_BYTES_MAX};
 use crate::division::{Cut, Division, SPLIT_BYTES_MAX};
+use crate::durability::Durability;
 use crate::hash::SLOTS;
 use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, PartitionId, PartitionRef, THREADS_MAX};
-use crate::level::LEVELS;
+use crate::level::{DURABILITY, LEVELS};
 use crate::rule::{self, RulesError};
 use std::collections::BTreeSet;
 
@@ -324,6 +325,12 @@ impl Table {
                     why: "only maps with limits evict by frequency (lfu): choose another eviction",
                 });
             }
+            if keyspace.durability != Durability::None && self.level < DURABILITY {
+                return Err(Invalid::Keyspace {
+                    name: keyspace.name.clone(),
+                    why: "durability log needs members of the newest release: update all of them",
+                });
+            }
             if after >= Some(keyspace.id) || keyspace.id >= self.next_keyspace {
                 return Err(Invalid::KeyspaceOrder(keyspace.id));
             }
@@ -469,6 +476,12 @@ impl Keyspace {
             }
             (Mode::Range, Division::Ranges(_)) => {}
             _ => return wrong("its keys are not divided as its mode requires"),
+        }
+        if self.durability != Durability::None && !matches!(self.mode, Mode::Fixed { .. }) {
+            return wrong(
+                "durability log needs slots (mode fixed) for now: use another keyspace, or \
+                 durability none",
+            );
         }
         if self.backups > BACKUPS_MAX {
             return wrong("at most 6 backups");

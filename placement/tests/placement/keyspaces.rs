@@ -7,8 +7,8 @@ use doyen_placement::planner::{
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
 use doyen_placement::{
-    Division, Eviction, Invalid, KeyspaceId, Loads, MapId, MapLimits, MapWish, Mode, OnLoss,
-    PartitionId, Table, TableDelta, WantedMap,
+    Division, Durability, Eviction, Invalid, KeyspaceId, Loads, MapId, MapLimits, MapWish, Mode,
+    OnLoss, PartitionId, Table, TableDelta, WantedMap,
 };
 use std::collections::BTreeSet;
 
@@ -26,6 +26,7 @@ fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
         eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
+        durability: None,
     }
 }
 
@@ -554,4 +555,49 @@ fn there_is_an_end_to_keyspaces_and_to_partitions() {
         create_keyspace(&table, wanted("one.more", 1, 0)),
         Err(Refused::Invalid(Invalid::TooMany { .. }))
     ));
+}
+
+#[test]
+fn the_durability_of_a_keyspace_of_slots_is_changed_at_any_time() {
+    let table = cluster(16, 1, &[PLAIN, PLAIN]);
+    let set = |durability| KeyspaceChange {
+        durability: Some(durability),
+        ..KeyspaceChange::default()
+    };
+    let changed = |table: &Table, name: &str, durability| {
+        let next = alter_keyspace(table, name, set(durability));
+        next.map(|next| next.expect("it is another one"))
+    };
+    let durable = changed(&table, "default", Durability::Log).expect("it has slots");
+    check_step(&table, &durable);
+    assert_eq!(durable.keyspaces[0].durability, Durability::Log);
+    let again = alter_keyspace(&durable, "default", set(Durability::Log));
+    assert_eq!(again, Ok(None));
+    assert_eq!(
+        changed(&durable, "default", Durability::None),
+        Ok(table.clone())
+    );
+
+    let log = NewKeyspace {
+        durability: Some(Durability::Log),
+        ..wanted("orders", 8, 1)
+    };
+    let made = create_keyspace(&table, log.clone()).expect("it has slots");
+    let made = made.expect("it is new");
+    assert_eq!(made.keyspaces[1].durability, Durability::Log);
+    assert_eq!(create_keyspace(&made, log.clone()), Ok(None));
+    let ranges = NewKeyspace {
+        mode: Mode::Range,
+        division: Division::split_at(["m"].iter()).expect("one key is in order"),
+        ..log
+    };
+    let ranges = NewKeyspace {
+        name: "names".into(),
+        ..ranges
+    };
+    let why = create_keyspace(&made, ranges).expect_err("ranges are not on disk yet");
+    assert!(
+        why.to_string().contains("needs slots (mode fixed) for now"),
+        "{why}"
+    );
 }

@@ -177,6 +177,7 @@ fn perform(table: &Table, act: &Act, next_id: &mut u64) -> Table {
                 eviction,
                 ordered,
                 rules,
+                durability: None,
             };
             planner::create_keyspace(table, wanted)
                 .ok()

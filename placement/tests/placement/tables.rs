@@ -2,11 +2,11 @@
 
 use crate::common::*;
 use doyen_placement::hash::slot;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{DURABILITY, LEVELS};
 use doyen_placement::{
-    Age, DeltaError, Division, Epoch, Invalid, KeyspaceId, MapEntry, MapId, MapLimits, Member,
-    MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table, TableDelta,
-    Tags, Term, ThreadPorts, Version, planner,
+    Age, DeltaError, Division, Durability, Epoch, Invalid, KeyspaceId, MapEntry, MapId, MapLimits,
+    Member, MemberState, Mode, OnLoss, Partition, Replica, ReplicaState, Scheduler, Table,
+    TableDelta, Tags, Term, ThreadPorts, Version, planner,
 };
 use std::sync::Arc;
 
@@ -292,7 +292,7 @@ fn a_table_of_another_level_is_refused_with_what_to_do() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 17_484_472_221_410_328_170;
+const PINNED: u64 = 6_928_221_072_081_423_746;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 2_920_106_742_062_428_062;
 
@@ -366,6 +366,7 @@ fn wanted(name: &str, mode: Mode, division: Division) -> planner::NewKeyspace {
         eviction: doyen_placement::Eviction::None,
         ordered: false,
         rules: Vec::new(),
+        durability: None,
     }
 }
 
@@ -422,6 +423,41 @@ fn tags_count_in_all_databases_of_keyspaces_made_from_level_15_on_and_of_no_olde
     }
 }
 
+/// Members of the level before must find the name that they compute.
+#[test]
+fn a_durability_travels_and_is_named_from_its_level_on_only() {
+    let config = bincode::config::standard();
+    let encode = |table: &Table| bincode::serde::encode_to_vec(table, config).expect("it is small");
+    let plain = table();
+    let mut durable = plain.clone();
+    durable.keyspaces[0].durability = Durability::Log;
+    assert_eq!(durable.validate(), Ok(()));
+    assert_ne!(durable.name().hash, plain.name().hash);
+    assert!(durable.may_follow(&plain) && plain.may_follow(&durable));
+    let (read, _) =
+        bincode::serde::decode_from_slice::<Table, _>(&encode(&durable), config).expect("a table");
+    assert_eq!(read, durable);
+    for (old, new) in [(&plain, &durable), (&durable, &plain)] {
+        let delta = TableDelta::between(old, new);
+        let bytes = bincode::serde::encode_to_vec(&delta, config).expect("it is small");
+        let (read, _) =
+            bincode::serde::decode_from_slice::<TableDelta, _>(&bytes, config).expect("a delta");
+        assert_eq!(read.apply(old).as_ref(), Ok(new));
+    }
+
+    let below = DURABILITY - 1;
+    let shown = durable.at_level(below);
+    assert_eq!(shown, plain.at_level(below));
+    assert_eq!(encode(&shown), encode(&plain.at_level(below)));
+    let lower = Table {
+        level: below,
+        ..durable
+    };
+    assert_eq!(lower.name().hash, shown.name().hash);
+    let why = lower.validate().expect_err("members would not know it");
+    assert!(why.to_string().contains("update all of them"), "{why}");
+}
+
 /// Where keys are must be the same for all who hold the table.
 #[test]
 fn tables_and_deltas_carry_the_tags() {
@@ -435,12 +471,13 @@ fn tables_and_deltas_carry_the_tags() {
     let bytes = encode(&table);
     assert_eq!(decode(&bytes).expect("a table").0, table);
     // After the tags, the last bytes say that no map has limits, that nobody may do anything,
-    // that no member has a key of votes, and that the annex has nothing.
+    // that no member has a key of votes, that the annex has nothing, and that no keyspace has a
+    // durability.
     let access = doyen_placement::access::AccessSettings::default();
     let nobody = bincode::serde::encode_to_vec(access, config).expect("it is small");
-    let added = 1 + tags.len() + 1 + nobody.len() + 1 + 4;
+    let added = 1 + tags.len() + 1 + nobody.len() + 1 + 4 + 1;
     let begin = bytes.len() - added;
-    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0], &nobody, &[0; 5]].concat();
+    let shortened = [&bytes[..begin], &[4, 0, 0, 0, 1, 0], &nobody, &[0; 6]].concat();
     let why = decode(&shortened)
         .expect_err("a keyspace has no tags")
         .to_string();

@@ -11,7 +11,7 @@ use doyen_placement::planner::{
     self, HandOverUrgency, InSyncChange, InSyncRequest, KeyspaceChange,
 };
 use doyen_placement::{
-    BranchId, Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId,
+    BranchId, Durability, Epoch, Keyspace, KeyspaceId, Label, MapId, MemberId, OnLoss, PartitionId,
     PartitionRef, Place, Rule, Schedulers, Table, TableName,
 };
 use std::collections::VecDeque;
@@ -67,6 +67,7 @@ fn of_operators(base: TableName, at: PartitionRef) -> Vec<AdminRequest> {
             name: "default".into(),
             change: KeyspaceChange {
                 on_loss: Some(OnLoss::Wait),
+                durability: Some(Durability::Log),
                 ..Default::default()
             },
         },

@@ -25,9 +25,9 @@ use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, HandOverUrgency, NewKeyspace};
 use doyen_placement::{
-    Division, Eviction, KeyspaceId, Label, Loads, MapLimits, MapWish, MemberId, Mode, MoveRate,
-    OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule, Table, TableDelta,
-    Tags, Version, VoteKey, WantedMap,
+    Division, Durability, Eviction, KeyspaceId, Label, Loads, MapLimits, MapWish, MemberId, Mode,
+    MoveRate, OnLoss, Origin, PartitionId, PartitionRef, Paused, Place, Reshape, Rule, Table,
+    TableDelta, Tags, Version, VoteKey, WantedMap,
 };
 use minicbor::{Decode, Decoder, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -414,6 +414,7 @@ fn tables() -> Vec<(String, Table)> {
                 label: Label::Rack,
             },
         ],
+        durability: None,
     };
     let ranges = Division::split_at(["m"].iter()).expect("one key is in order");
     for keyspace in [
@@ -500,6 +501,7 @@ fn tables() -> Vec<(String, Table)> {
     }];
     full.version = Version(99);
     full.keyspaces[0].tags = Tags::Zero;
+    full.keyspaces[0].durability = Durability::Log;
     tables.push(("full".into(), full));
     tables
 }

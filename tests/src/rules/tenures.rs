@@ -151,6 +151,7 @@ pub(super) fn a_member_that_missed_a_table_waits_for_every_lease() -> Result<(),
         eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
+        durability: None,
     };
     m.input(
         1,

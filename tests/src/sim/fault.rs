@@ -923,6 +923,7 @@ impl World {
             eviction: Eviction::None,
             ordered: false,
             rules: Vec::new(),
+            durability: None,
         }))
     }
 

@@ -112,6 +112,7 @@ fn each_keyspace_waits_for_its_own_time() {
         eviction: Eviction::None,
         ordered: false,
         rules: Vec::new(),
+        durability: None,
     };
     net.input(
         leader,

@@ -132,3 +132,29 @@ fn a_process_that_was_cut_off_while_the_level_rose_learns_that_it_is_out() {
     let out_of_date = format!("speaks no more than level {FORMER}");
     net.until(5000, |net| said(net, 2, &out_of_date));
 }
+
+/// A coordinator of the former program would create the keyspace without its durability.
+#[test]
+fn a_durability_is_refused_until_every_member_speaks_it() {
+    let mut net = founded(&[0], 3);
+    let durable = || NewKeyspace {
+        durability: Some(Durability::Log),
+        ..wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots)
+    };
+    let create =
+        |net: &mut Net, ticket| asked(net, 1, ticket, AdminRequest::CreateKeyspace(durable()));
+    let AdminReply::Refused(why) = create(&mut net, 1) else {
+        panic!("a member does not speak it")
+    };
+    assert!(why.contains(&format!("level {FORMER}")), "{why}");
+    net.kill(0);
+    net.until(5000, |net| level(net) == Some(PRESENT));
+    assert_eq!(create(&mut net, 2), AdminReply::Done(None));
+    let durable = |table: &Table| {
+        let orders = table.keyspace_named("orders");
+        orders.is_some_and(|orders| orders.durability == Durability::Log)
+    };
+    net.until(3000, |net| {
+        net.agreed().is_some_and(|table| durable(&table))
+    });
+}

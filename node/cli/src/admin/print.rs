@@ -284,7 +284,7 @@ fn here_only(members: &[MemberReport]) -> String {
 
 /// `doyen keyspace list`.
 pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
-    let shown: [Column<'_, KeyspaceReport>; 11] = [
+    let shown: [Column<'_, KeyspaceReport>; 12] = [
         ("", &|_| String::new()),
         ("keyspace", &|k| k.name.clone()),
         ("mode", &|k| k.mode.clone()),
@@ -292,6 +292,7 @@ pub(super) fn keyspaces(keyspaces: &[KeyspaceReport]) -> String {
         ("backups", &|k| k.backups.to_string()),
         ("min in sync", &|k| k.min_in_sync.to_string()),
         ("on loss", &|k| k.on_loss.clone()),
+        ("durability", &|k| k.durability.clone()),
         ("default ttl", &|k| k.default_ttl.clone()),
         ("eviction", &|k| k.eviction.clone()),
         ("with too few copies", &|k| k.under_replicated.to_string()),

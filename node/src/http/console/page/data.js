@@ -18,6 +18,7 @@ export function data() {
       ["Backups", (one) => one.backups, "num"],
       ["State", (one) => one.unavailable ? pill("bad", `✕ ${one.unavailable} not served`) : one.under_replicated ? pill("warn", `▲ ${one.under_replicated} lack copies`) : pill("good", "● all copies")],
       ["If all copies are lost", (one) => one.on_loss],
+      ["Durability", (one) => one.durability || "none"],
       ["Eviction", (one) => one.eviction],
       ["Expiry", (one) => one.default_ttl],
       ["Rules", (one) => [...one.rules, ...one.unmet.map((rule) => `not met: ${rule.why}`)].join("; ") || "–"],
