@@ -58,7 +58,7 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Commit, Message, ProcessState, ProcessStatus};
 use bootstrap::{Formed, Forming};
-use context::{Context, NamedTable, earlier};
+use context::{Context, NamedTable, SpokenHello, earlier};
 use doyen_placement::{ClusterId, Loads, MemberId, MemberState, Table, Version, VoteKey};
 use durable::Disk;
 use join::Joining;
@@ -102,6 +102,16 @@ enum Phase {
     Forming(Box<Forming>),
     Joining(Box<Joining>),
     Member(Box<MemberCore>),
+}
+
+impl Phase {
+    /// Whether a table in force has this member.
+    fn has_member(&self, id: MemberId) -> bool {
+        match self {
+            Self::Member(core) => core.tables.member(id).is_some(),
+            Self::Forming(_) | Self::Joining(_) => false,
+        }
+    }
 }
 
 impl Agreement {
@@ -386,12 +396,13 @@ impl Agreement {
                     process,
                     level,
                     key,
+                    start,
                 },
                 phase,
-            ) => cx.learn(id, (level, key), process, |id| match &*phase {
-                Phase::Member(core) => core.tables.member(id).is_some(),
-                Phase::Forming(_) | Phase::Joining(_) => false,
-            }),
+            ) => {
+                let said = SpokenHello::new(process, level, key, start);
+                cx.learn(id, said, |id| phase.has_member(id));
+            }
             (Input::Stored(write), _) => self.stored(write),
             (Input::Scouted { id, .. }, _) if id == cx.me() => {}
             (

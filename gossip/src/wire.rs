@@ -9,7 +9,8 @@ use doyen_placement::loads::Report;
 use doyen_placement::planner::{HandOverUrgency, InSyncRequest};
 use doyen_placement::table::TableDelta;
 use doyen_placement::{
-    BranchId, ClusterId, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term, Version,
+    BranchId, ClusterId, DiskCopies, Epoch, Member, MemberId, PartitionRef, Table, TableName, Term,
+    Version,
 };
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,9 @@ pub enum Message {
         /// from before the removal of a member does not count: the newcomer may be that member.
         #[n(2)]
         seen: Version,
+        /// The complete copies in the directory of an heir.
+        #[n(3)]
+        copies: Option<DiskCopies>,
     },
     /// A newcomer cannot be admitted as it is, or not yet.
     #[n(7)]

@@ -75,6 +75,17 @@ fn problem_text(problem: &Problem, reach: RemedyScope) -> String {
         Problem::SpeaksLess { .. } => {
             "; update its program, or start it without --level-max".to_owned()
         }
+        Problem::StartedLater { .. } => {
+            ". Start the latest one. If it is gone, give this node an empty directory (--dir)"
+                .to_owned()
+        }
+        Problem::NoDirectory { .. } => {
+            ": start it with --dir DIR, or as a witness (--witness)".to_owned()
+        }
+        Problem::Keyspace(Refused::NoDirectory { names }) => {
+            let names: Vec<&str> = names.iter().map(|name| argument(name)).collect();
+            format!(": start {} with --dir DIR first", names.join(", "))
+        }
         Problem::OldMembers { .. } => {
             ": update the program of all members, and the level rises".to_owned()
         }

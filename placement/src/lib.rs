@@ -7,6 +7,7 @@
 pub mod access;
 mod balancing;
 pub mod codec;
+mod disk_copies;
 pub mod division;
 mod durability;
 pub mod hash;
@@ -30,6 +31,7 @@ mod vote_key;
 pub mod words;
 
 pub use balancing::{Balancing, MoveRate, NoWindow, Paused, Window};
+pub use disk_copies::DiskCopies;
 pub use division::Division;
 pub use durability::{Durability, NoDurability};
 pub use id::{

@@ -95,6 +95,10 @@ mutants! {
     DROPS_QUIETLY = ("drops-quietly", "rule 7"),
     /// A member that alone holds a partition is expelled for silence.
     EXPELS_LAST_COPY = ("expels-last-copy", "rule 7"),
+    /// An heir takes places in sync of copies that its directory does not have.
+    HEIR_HOLDS_ANYTHING = ("heir-holds-anything", "rule 7"),
+    /// An heir takes a place in sync though another member in sync lives.
+    HEIR_IN_SYNC_BESIDE_THE_LIVING = ("heir-in-sync-beside-the-living", "rule 7"),
     /// A member that is still a learner becomes primary.
     SWITCHES_EARLY = ("switches-early", "moves"),
     /// A copy is dropped while its successor is still a learner.

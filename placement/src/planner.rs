@@ -65,8 +65,8 @@ pub use gone::{NotForgotten, forget, note_gone};
 pub use hand_over::{HandOverUrgency, hand_over};
 pub use health::{Health, health, holds_anything};
 pub use keyspaces::{
-    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, create_keyspace,
-    drop_keyspace, merge_at, neighbours_at, note_limits, split_at, want_map,
+    DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, alter_keyspace, check_directories,
+    create_keyspace, drop_keyspace, merge_at, neighbours_at, note_limits, split_at, want_map,
 };
 pub use operators::{Operator, OperatorAction, Reason, operators};
 pub use plan::{plan, plan_for, plans_alike};
@@ -77,7 +77,7 @@ pub use revive::revive;
 pub use ring::inherit;
 pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
-pub use take_over::take_over;
+pub use take_over::{Heir, beside_on_disk, is_outdated, take_over};
 pub use unmet::{Unmet, Why, rules_unmet};
 pub use voters::choose_voters;
 pub use weights::{TooHeavy, WEIGHT_FACTOR, allow_present, too_heavy};

@@ -170,6 +170,10 @@ pub struct Member {
     /// new member has none for a moment. The key never changes.
     #[serde(skip, default)] // `leveled` encodes it.
     pub vote_key: Option<VoteKey>,
+    /// How often processes began with its directory, this one included. `None`: it has no
+    /// directory, or that is not known yet. It never changes.
+    #[serde(skip, default)] // `leveled` encodes it.
+    pub start: Option<u64>,
 }
 
 /// The addresses of a member. Addresses are not identities.
@@ -547,7 +551,6 @@ pub struct WantedMap {
     pub wish: MapWish,
 }
 
-/// Written by hand, without the key: `Table::name` adds it.
 impl Member {
     /// A live data member of the default weight, before the coordinator gives it an age.
     #[must_use]
@@ -562,10 +565,12 @@ impl Member {
             location: Location::default(),
             weight: 100,
             vote_key: None,
+            start: None,
         }
     }
 }
 
+/// Written by hand, without the key and the start: `Table::name` adds them.
 impl Hash for Member {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -578,6 +583,7 @@ impl Hash for Member {
             location,
             weight,
             vote_key: _,
+            start: _,
         } = self;
         (id, age, name, role, stands, addresses, location, weight).hash(state);
     }
@@ -920,6 +926,9 @@ impl Table {
             keyspaces
                 .iter()
                 .for_each(|keyspace| keyspace.durability.hash(&mut digest));
+            members
+                .iter()
+                .for_each(|member| member.start.hash(&mut digest));
         }
         TableName {
             cluster: *cluster,
@@ -938,6 +947,9 @@ impl Table {
         if shown.level < DURABILITY {
             for keyspace in &mut shown.keyspaces {
                 keyspace.durability = Durability::None;
+            }
+            for member in shown.members.iter_mut().filter(|m| m.start.is_some()) {
+                Arc::make_mut(member).start = None;
             }
         }
         shown
@@ -961,10 +973,14 @@ impl Table {
         let keeps = |before: &Member, now: &Member| {
             let same = before.age == now.age || (young(now) && now.state == MemberState::Silent);
             same && (before.vote_key.is_none() || before.vote_key == now.vote_key)
+                && (before.start.is_none() || before.start == now.start)
         };
         let inherits = |m: &Member| {
             let mut before = committed.members.iter();
-            before.any(|b| b.age == m.age && b.vote_key.is_some() && b.vote_key == m.vote_key)
+            before.any(|b| {
+                let later = b.start.is_none() || b.start < m.start;
+                b.age == m.age && b.vote_key.is_some() && b.vote_key == m.vote_key && later
+            })
         };
         let member = |m: &Arc<Member>| {
             committed

@@ -125,6 +125,14 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         membership::the_only_holder_of_a_partition_is_waited_for,
     ),
     (
+        &placement::HEIR_HOLDS_ANYTHING,
+        membership::an_heir_holds_what_its_disk_has,
+    ),
+    (
+        &placement::HEIR_IN_SYNC_BESIDE_THE_LIVING,
+        membership::an_heir_learns_beside_the_living,
+    ),
+    (
         &gossip::VOUCHES_FROM_ANYWHERE,
         membership::a_namesake_at_another_address_proves_no_death,
     ),

@@ -16,9 +16,9 @@ use doyen_placement::planner::{
     BalanceChange, HandOverUrgency, InSyncRequest, KeyspaceChange, NewKeyspace, PlannedChanges,
 };
 use doyen_placement::{
-    Addresses, Age, BranchId, ClusterId, Durability, Epoch, Keyspace, Loads, Location, MapEntry,
-    MapId, MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role, Schedulers,
-    Settings, Table, TableName, VoteKey, WantedMap,
+    Addresses, Age, BranchId, ClusterId, DiskCopies, Durability, Epoch, Keyspace, Loads, Location,
+    MapEntry, MapId, MapWish, Member, MemberId, MemberState, OrderKey, PartitionRef, Role,
+    Schedulers, Settings, Table, TableName, VoteKey, WantedMap,
 };
 use minicbor::{Decode, Encode};
 use std::fmt;
@@ -100,8 +100,11 @@ pub struct AgreementConfig {
     pub signing_seed: SigningSeed,
     /// The seed of the machine's own random numbers.
     pub rng_seed: u64,
-    /// Whether this process has a directory: then what it promises counts once it is synced.
-    pub directory: bool,
+    /// How often processes began with the directory of this process, this one included: then what
+    /// it promises counts once it is synced. `None`: it has no directory.
+    pub directory: Option<u64>,
+    /// The complete copies in it, which a process before this one held (rule 7).
+    pub copies: DiskCopies,
 }
 
 impl AgreementConfig {
@@ -129,11 +132,12 @@ impl AgreementConfig {
             level_max: LEVELS.1,
             signing_seed: SigningSeed::of_test(id.0),
             rng_seed: id.0,
-            directory: false,
+            directory: None,
+            copies: DiskCopies::default(),
         }
     }
 
-    /// This process as a member. The coordinator sets the age and the key.
+    /// This process as a member. The coordinator sets the age, the key and the start.
     pub(super) fn member(&self) -> Member {
         let Self {
             id,
@@ -161,6 +165,7 @@ impl AgreementConfig {
             location,
             weight: *weight,
             vote_key: None,
+            start: None,
         }
     }
 }
@@ -405,6 +410,8 @@ pub enum Input {
         level: u16,
         /// The key of its votes, if it showed that it has the private part.
         key: Option<VoteKey>,
+        /// How often processes began with its directory. `None`: it has none.
+        start: Option<u64>,
     },
     /// An answer to `Output::Scout`: this process is there.
     Scouted {

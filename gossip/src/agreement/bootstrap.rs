@@ -15,7 +15,7 @@ use super::problem::{Problem, SearchFindings};
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState, ProcessStatus};
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{DURABILITY, LEVELS};
 use doyen_placement::{ClusterId, Member, MemberId, TableName, Term, Version, planner};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -485,8 +485,9 @@ impl Forming {
         );
         (table.term, table.version, table.order_key) = (Term(1), Version(1), cx.config.order_key);
         for member in &mut table.members {
-            let key = cx.vote_key(member.id);
-            Arc::make_mut(member).vote_key = key;
+            let (key, start) = (cx.vote_key(member.id), cx.start(member.id, member.id));
+            let member = Arc::make_mut(member);
+            (member.vote_key, member.start) = (key, start.filter(|_| level >= DURABILITY));
         }
         // It is not shown `at_level`: a durability that some do not speak must not be dropped.
         table.level = level;
@@ -621,9 +622,11 @@ impl Forming {
         // The writer of the table coordinates first, so it is the oldest.
         members.sort_by_key(|m| (m.id != cx.me(), place(m), m.id));
         let table = self.first(cx, members);
-        if let Err(why) = table.validate() {
+        let valid = table.validate().map_err(Problem::NoFirstTable);
+        let valid = valid.and_then(|()| Ok(planner::check_directories(&table)?));
+        if let Err(problem) = valid {
             cx.event(Event::NoCoordinator {
-                why: cx.explain(&Problem::NoFirstTable(why)),
+                why: cx.explain(&problem),
             });
             self.report_at = cx.now + REPORT;
             self.started = cx.now;

@@ -18,6 +18,19 @@ use std::time::Duration;
 /// Processes whose levels are remembered: twice as many as there are members and connections.
 const SPEAKS_MAX: usize = 4096;
 
+/// What the hello of a process said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpokenHello {
+    /// The process.
+    pub(super) process: MemberId,
+    /// The highest level that it speaks.
+    pub(super) level: u16,
+    /// The key of its votes.
+    pub(super) key: Option<VoteKey>,
+    /// How often processes began with its directory.
+    pub(super) start: Option<u64>,
+}
+
 /// What every phase shares.
 #[derive(Debug)]
 pub(super) struct Context {
@@ -34,9 +47,8 @@ pub(super) struct Context {
     pub(super) minute: Option<u16>,
     /// Whether the shell waits for `Output::UsedOk`.
     pub(super) used_asked: bool,
-    /// What each process speaks that said hello, and the key of its votes, by the member in whose
-    /// name it speaks.
-    speaks: BTreeMap<MemberId, (u16, Option<VoteKey>, MemberId)>,
+    /// What processes said in their hellos, by the member in whose name each speaks.
+    speaks: BTreeMap<MemberId, SpokenHello>,
     /// The processes that speak for members whose directories they have.
     heirs: BTreeMap<MemberId, MemberId>,
     /// The member in whose name this process speaks. It is this process itself, but for an heir
@@ -51,6 +63,22 @@ pub(super) struct Context {
     stood: u64,
 }
 
+impl SpokenHello {
+    pub(super) const fn new(
+        process: MemberId,
+        level: u16,
+        key: Option<VoteKey>,
+        start: Option<u64>,
+    ) -> Self {
+        Self {
+            process,
+            level,
+            key,
+            start,
+        }
+    }
+}
+
 impl Context {
     pub(super) fn new(config: AgreementConfig, now: Time) -> Self {
         let random = config.rng_seed ^ config.id.0.rotate_left(17);
@@ -58,7 +86,7 @@ impl Context {
         Self {
             voice: config.id,
             heirs: BTreeMap::new(),
-            disk: config.directory.then(Disk::default),
+            disk: config.directory.map(|_| Disk::default()),
             config,
             now,
             outputs,
@@ -108,6 +136,18 @@ impl Context {
         self.heirs.get(&member).copied()
     }
 
+    /// Whether another process has the directory of this one, so that this one is gone.
+    pub(super) fn has_heir(&self, process: MemberId) -> bool {
+        self.heirs.contains_key(&process) || (self.is_heir() && process == self.me())
+    }
+
+    /// The names in which this other process speaks. There is none if it has an heir.
+    pub(super) fn voices_of(&self, process: MemberId) -> impl Iterator<Item = MemberId> + '_ {
+        let heirs = self.heirs.iter().filter(move |(_, heir)| **heir == process);
+        let own = Some(process).filter(|_| !self.has_heir(process));
+        own.into_iter().chain(heirs.map(|(voice, _)| *voice))
+    }
+
     /// Whether this vote may be given.
     pub(super) fn promise_vote(&mut self, term: Term, candidate: MemberId) -> Promise {
         match &mut self.disk {
@@ -149,7 +189,7 @@ impl Context {
         if id == self.me() {
             return Some(self.config.level_max);
         }
-        self.speaks.get(&id).map(|(level, ..)| *level)
+        self.speaks.get(&id).map(|said| said.level)
     }
 
     /// The key of a process's votes; `None`: it has not said hello yet, or its program has none.
@@ -157,17 +197,27 @@ impl Context {
         if id == self.me() {
             return Some(self.signing.vote_key());
         }
-        self.speaks.get(&id)?.1
+        self.speaks.get(&id)?.key
+    }
+
+    /// How often processes began with the directory of this process, which speaks in the name of
+    /// `voice`. `None`: it has none, or it has not said hello yet.
+    pub(super) fn start(&self, voice: MemberId, process: MemberId) -> Option<u64> {
+        if process == self.process() {
+            return self.config.directory;
+        }
+        let said = self.speaks.get(&voice);
+        said.filter(|said| said.process == process)?.start
     }
 
     /// A process said hello. If there are too many, those that are no members are forgotten.
     pub(super) fn learn(
         &mut self,
         id: MemberId,
-        said: (u16, Option<VoteKey>),
-        process: MemberId,
+        said: SpokenHello,
         member: impl Fn(MemberId) -> bool,
     ) {
+        let process = said.process;
         if process != id && (self.heirs.contains_key(&id) || self.heirs.len() < SPEAKS_MAX) {
             self.heirs.insert(id, process);
         }
@@ -175,14 +225,17 @@ impl Context {
             self.speaks.retain(|known, _| member(*known));
         }
         if self.speaks.len() < SPEAKS_MAX {
-            let first = (said.0, said.1, process);
-            let (level, key, speaker) = self.speaks.entry(id).or_insert(first);
-            // No process says less later, so the least is what it said. An heir may be of another
-            // program than its predecessor.
-            let is_same = std::mem::replace(speaker, process) == process;
-            *level = if is_same { said.0.min(*level) } else { said.0 };
+            let known = self.speaks.entry(id).or_insert(said);
+            let level = if known.process == process {
+                // No process says less later, so the least is what it said.
+                said.level.min(known.level)
+            } else {
+                // An heir may be of another program than its predecessor.
+                said.level
+            };
             // Another process cannot take an id whose key is known.
-            *key = key.or(said.1);
+            let key = known.key.or(said.key);
+            *known = SpokenHello { level, key, ..said };
         }
     }
 

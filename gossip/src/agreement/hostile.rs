@@ -375,6 +375,7 @@ fn newcomers_by_the_thousand_that_do_not_exist_take_no_vote_and_are_gone_soon() 
         });
         newcomers
             .map(|member| Message::Join {
+                copies: None,
                 cluster: table.cluster,
                 member: Box::new(member),
                 seen: Version(1 << 40),

@@ -146,6 +146,7 @@ impl Joining {
                 cx.send(
                     *contact,
                     Message::Join {
+                        copies: None,
                         cluster,
                         member,
                         seen: self.seen,

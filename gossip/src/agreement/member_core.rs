@@ -293,7 +293,7 @@ impl MemberCore {
     }
 
     /// Once the table in force has this heir itself, it speaks in its own name. If it has another
-    /// process of the same directory, which came between, the heir speaks for that one. What was
+    /// process of the same directory, which came between, the heir speaks for the latest of those. What was
     /// answered to its predecessor counts for no lease of it (rule 14).
     fn inherit(&mut self, cx: &mut Context) -> bool {
         if !cx.is_heir() || self.tables.votes(cx.me()) {
@@ -301,7 +301,8 @@ impl MemberCore {
         }
         let members = &self.tables.committed.members;
         let key = Some(cx.signing.vote_key());
-        let of_directory = members.iter().rfind(|m| m.vote_key == key);
+        let of_directory = members.iter().filter(|m| m.vote_key == key);
+        let of_directory = of_directory.max_by_key(|m| (m.start, m.age));
         let Some(voice) = of_directory.map(|m| m.id).filter(|id| *id != cx.me()) else {
             return false;
         };

@@ -14,8 +14,8 @@ use crate::wire::Message;
 use doyen_placement::codec;
 use doyen_placement::level::LEVELS;
 use doyen_placement::{
-    ClusterId, Epoch, Keyspace, KeyspaceId, MemberId, OnLoss, PartitionRef, Role, Settings, Table,
-    TableName, Term, Version, VoteKey, planner,
+    ClusterId, DiskCopies, Durability, Epoch, Keyspace, KeyspaceId, MemberId, OnLoss, PartitionRef,
+    Role, Settings, Table, TableName, Term, Version, VoteKey, planner,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -105,7 +105,7 @@ pub(super) struct Net {
     /// Whether the seeds of all processes are one name, which leads to the addresses of `seeds`.
     pub(super) named: bool,
     pub(super) witnesses: BTreeSet<Slot>,
-    next_id: u64,
+    pub(super) next_id: u64,
     /// The number of pings, by sender and receiver.
     pub(super) pings: BTreeMap<(MemberId, MemberId), u32>,
     /// The bytes that each process has sent, as nodes encode them. Pings and their answers do not
@@ -116,6 +116,9 @@ pub(super) struct Net {
     pub(super) backups: u8,
     pub(super) members_min: u16,
     pub(super) on_loss: OnLoss,
+    pub(super) durability: Durability,
+    /// The complete copies in the directory of each slot, for its next process.
+    pub(super) copies: BTreeMap<Slot, DiskCopies>,
     /// The highest level of processes that speak less than this program.
     pub(super) levels: BTreeMap<Slot, u16>,
     /// The highest level of every process that ever ran.
@@ -139,17 +142,19 @@ pub(super) struct Net {
 }
 
 /// The input that the hello of a connection causes.
-fn speaks(id: MemberId, (process, level, key): Said) -> Input {
+fn speaks(id: MemberId, (process, level, key, start): Said) -> Input {
     Input::Speaks {
         id,
         process,
         level,
         key,
+        start,
     }
 }
 
-/// What a process says in its hello: which one it is, what it speaks, and its key.
-type Said = (MemberId, u16, Option<VoteKey>);
+/// What a process says in its hello: which one it is, what it speaks, its key, and the start of its
+/// directory.
+type Said = (MemberId, u16, Option<VoteKey>, Option<u64>);
 
 /// The cluster that a table is of, or the half of a split cluster.
 fn half(table: &Table) -> ClusterId {
@@ -187,6 +192,8 @@ impl Net {
             backups: 1,
             members_min: 1,
             on_loss: OnLoss::Reset { after_ms: 3000 },
+            durability: Durability::None,
+            copies: BTreeMap::new(),
             levels: BTreeMap::new(),
             speak: BTreeMap::new(),
             names: BTreeMap::new(),
@@ -246,7 +253,9 @@ impl Net {
         let level_max = self.levels.get(&slot).copied().unwrap_or(LEVELS.1);
         let seed = self.synced.get(&slot).map_or(id.0, |had| had.seed);
         let key = Some(SigningSeed::of_test(seed).vote_key());
-        self.speak.insert(id, (id, level_max, key));
+        // Each process has a higher number than those before it.
+        let directory = self.directories.then_some(self.next_id);
+        self.speak.insert(id, (id, level_max, key, directory));
         let role = if self.witnesses.contains(&slot) {
             Role::Witness
         } else {
@@ -266,12 +275,14 @@ impl Net {
             default_keyspace: Keyspace {
                 backups: self.backups,
                 on_loss: self.on_loss,
+                durability: self.durability,
                 ..keyspace(self.partitions)
             },
             level_max,
             rng_seed: self.random(),
             signing_seed: SigningSeed::of_test(seed),
-            directory: self.directories,
+            directory,
+            copies: self.copies.remove(&slot).unwrap_or_default(),
             ..AgreementConfig::of_test(id, name, at)
         }
     }

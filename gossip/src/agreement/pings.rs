@@ -225,6 +225,14 @@ impl Pings {
         at.is_some_and(|at| cx.now.since(at) <= recent) && !self.silent(cx, member)
     }
 
+    /// Whether this process itself answers this node, in its own name or in that of a member whose
+    /// directory it has. What an heir answers is no sign of life of the member for which it speaks.
+    pub(super) fn lives(&self, cx: &Context, process: MemberId) -> bool {
+        let answers =
+            |voice: MemberId| self.detector.answered_at(voice).is_some() && !self.silent(cx, voice);
+        process == cx.process() || cx.voices_of(process).any(answers)
+    }
+
     /// The members that have answered no ping that was sent since this time.
     pub(super) fn unproven(&self, me: MemberId, tables: &Tables, since: Time) -> Vec<MemberId> {
         let members = tables.committed.members.iter().map(|m| m.id);

@@ -146,6 +146,29 @@ pub enum Problem {
         /// The name of the member whose directory it is.
         former: String,
     },
+    /// A process has an earlier state of the directory of a member.
+    #[error(
+        "the directory of {name} was started later elsewhere: here it is start {}, and the cluster \
+         has met start {}",
+        .start.unwrap_or_default(),
+        .last.unwrap_or_default()
+    )]
+    StartedLater {
+        /// The name of the process.
+        name: String,
+        /// How often processes began with its directory.
+        start: Option<u64>,
+        /// The same of the member.
+        last: Option<u64>,
+    },
+    /// A process would hold data in memory alone that is to be on disk.
+    #[error("the keyspace {keyspace} keeps its data on disk, and {name} has no directory")]
+    NoDirectory {
+        /// The name of the process.
+        name: String,
+        /// A keyspace with a durability.
+        keyspace: String,
+    },
     /// Names of processes that were replaced contain this.
     #[error("the name {name} must not contain `{part}`")]
     NameReserved {

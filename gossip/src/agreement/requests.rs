@@ -15,7 +15,7 @@ use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
-use doyen_placement::planner::{self, HandOverUrgency};
+use doyen_placement::planner::{self, HandOverUrgency, Heir};
 use doyen_placement::{Member, MemberId, MemberState, Role as MemberRole, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -203,7 +203,9 @@ impl Requests {
             return None;
         }
         self.inherits_at = cx.now + ASK_AGAIN;
+        let copies = Some(cx.config.copies.clone()).filter(|copies| !copies.is_empty());
         Some(Message::Join {
+            copies,
             cluster: tables.cluster(),
             member: Box::new(cx.config.member()),
             seen: tables.committed.version,
@@ -466,7 +468,19 @@ impl MemberCore {
         };
         let tables = &self.tables;
         match message {
-            Message::Join { member, seen, .. } => self.on_join(cx, from, *member, seen),
+            Message::Join {
+                member,
+                seen,
+                copies,
+                ..
+            } => {
+                if cx.heir_of(from) == Some(member.id) || (from == cx.me() && cx.is_heir()) {
+                    let (member, copies) = (*member, copies.unwrap_or_default());
+                    self.on_heir(cx, from, Heir { member, copies });
+                } else {
+                    self.on_join(cx, from, *member, seen);
+                }
+            }
             Message::InSync {
                 origin, requests, ..
             } => leader.tasks.on_in_sync(cx, tables, origin, requests),
@@ -515,30 +529,34 @@ impl MemberCore {
             return;
         };
         let tasks = &mut leader.tasks;
-        let is_own = from == cx.me();
-        if cx.heir_of(from) == Some(member.id) || (is_own && cx.is_heir()) {
-            let (cluster, id) = (self.tables.cluster(), member.id);
-            if let Err(problem) = tasks.on_heir(cx, &self.tables, &self.pings, from, member) {
-                let (why, for_now) = (cx.explain(&problem), false);
-                if is_own {
-                    self.requests.on_refused(cx, why, for_now);
-                } else {
-                    let refused = Message::JoinRefused {
-                        cluster,
-                        member: id,
-                        why,
-                        for_now,
-                    };
-                    cx.send(from, refused);
-                }
-            }
-            return;
-        }
         let suspect = tasks.on_join(cx, &self.tables, &mut self.pings, from, member, seen);
         if let Some(suspect) = suspect {
             let heartbeat = self.election.heartbeat(&self.tables);
             self.pings.ping(cx, suspect, heartbeat);
         }
+    }
+
+    /// A process that has the directory of a member asks for its place: another one, or this one.
+    fn on_heir(&mut self, cx: &mut Context, from: MemberId, heir: Heir) {
+        let Some(leader) = self.election.as_leader_mut() else {
+            return;
+        };
+        let (cluster, member) = (self.tables.cluster(), heir.member.id);
+        let asked = (leader.tasks).on_heir(cx, &self.tables, &self.pings, from, heir);
+        let Err(problem) = asked else {
+            return;
+        };
+        let (why, for_now) = (cx.explain(&problem), false);
+        if from == cx.me() {
+            return self.requests.on_refused(cx, why, for_now);
+        }
+        let refused = Message::JoinRefused {
+            cluster,
+            member,
+            why,
+            for_now,
+        };
+        cx.send(from, refused);
     }
 
     /// A process that waits to be admitted somewhere answers this node.

@@ -24,15 +24,15 @@ use crate::time::Time;
 use crate::wire::LeaveStep;
 use absent::{AbsentMembers, calls_me_silent};
 use admin::administer;
-use doyen_placement::level::LEVELS;
+use doyen_placement::level::{DURABILITY, LEVELS};
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{
-    self, Absence, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, WritesStopped,
+    self, Absence, Heir, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
-    ClusterId, Epoch, Member, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
+    ClusterId, Epoch, MemberId, MemberState, Partition, PartitionRef, Table, TableName,
 };
 use leavers::{Leavers, is_ending};
 use moves::MoveTask;
@@ -75,7 +75,7 @@ const ADMIN_MAX: usize = 256;
 pub(super) struct CoordinatorTasks {
     newcomers: Newcomers,
     /// Processes that take the place of the member whose directory they have, by that member.
-    heirs: BTreeMap<MemberId, Member>,
+    heirs: BTreeMap<MemberId, Heir>,
     absent: AbsentMembers,
     leavers: Leavers,
     in_sync: Vec<InSyncRequest>,
@@ -400,7 +400,7 @@ impl CoordinatorTasks {
             known.tables.accepted.clone()
         };
         let before = base;
-        let base = self.inherit(&before);
+        let base = self.inherit(cx, known.pings, &before);
         let mut table: Cow<'_, Table> = Cow::Borrowed(&base.table);
         let mut draft = TableDraft::default();
         self.draft_members(cx, known, &mut table);
@@ -501,6 +501,11 @@ impl CoordinatorTasks {
         absent.keep_those_of(table);
         for member in &table.members {
             let silent = known.pings.silent(cx, member.id);
+            let has_ended = absent.is_proved_dead(member.id) || cx.heir_of(member.id).is_some();
+            if has_ended && member.state == MemberState::Silent {
+                // What is on disk waits for it, for as long as its keyspace says.
+                absent.is_silent(cx.now, member.id);
+            }
             let recent = |at: Time| cx.now.since(at) <= cx.config.timing.ping_interval * 2;
             let answers = known
                 .pings
@@ -511,8 +516,10 @@ impl CoordinatorTasks {
             if member.id == me && !proven {
                 continue;
             }
-            if proven || known.tables.recovery.dead.contains(&member.id) {
+            if known.tables.recovery.dead.contains(&member.id) {
                 gone.insert(member.id, Absence::Dead);
+            } else if proven {
+                gone.insert(member.id, Absence::Ended);
             } else if !silent && cx.heir_of(member.id).is_some() {
                 // Its process is gone. What answers is its heir, which has none of its copies.
             } else if member.state == MemberState::Silent && answers && !silent {
@@ -667,8 +674,8 @@ fn draft_level(cx: &Context, tables: &Tables, base: &NamedTable, table: &mut Cow
     }
 }
 
-/// Members get the keys that their hellos showed. A newcomer has said hello to the coordinator
-/// before it is admitted, so this happens in the table that admits it.
+/// Members get the keys and the starts that their hellos showed. A newcomer has said hello to the
+/// coordinator before it is admitted, so this happens in the table that admits it.
 fn draft_keys(cx: &Context, table: &mut Cow<'_, Table>) {
     for place in 0..table.members.len() {
         let member = &table.members[place];
@@ -676,6 +683,13 @@ fn draft_keys(cx: &Context, table: &mut Cow<'_, Table>) {
             && let Some(key) = cx.vote_key(member.id)
         {
             Arc::make_mut(&mut table.to_mut().members[place]).vote_key = Some(key);
+        }
+        let member = &table.members[place];
+        if member.start.is_none()
+            && table.level >= DURABILITY
+            && let Some(start) = cx.start(member.id, member.id)
+        {
+            Arc::make_mut(&mut table.to_mut().members[place]).start = Some(start);
         }
     }
 }

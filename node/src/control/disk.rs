@@ -91,6 +91,11 @@ impl DirectoryDisk {
         }
     }
 
+    /// How often processes began with the directory, if there is one.
+    pub(super) fn count(&self, process: MemberId) -> Option<u64> {
+        self.name(process, process).start.map(|start| start.count)
+    }
+
     pub(super) fn store(&mut self, write: u64, durable: Box<Durable>) {
         if let Some(writer) = &self.writer {
             self.written = write;

@@ -35,7 +35,9 @@ use doyen_gossip::wire::Message;
 use doyen_gossip::{Agreement, AgreementConfig, Input, Output, SigningSeed, Time};
 use doyen_placement::planner::PlannedChanges;
 use doyen_placement::words::{MEMBERS, counted};
-use doyen_placement::{ClusterId, Loads, MemberId, OrderKey, Table, TableName, Term, Version};
+use doyen_placement::{
+    ClusterId, DiskCopies, Loads, MemberId, OrderKey, Table, TableName, Term, Version,
+};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -97,6 +99,7 @@ pub(super) async fn run(
         Ok(begun) => begun,
         Err(e) => return drop(started.send(Err(e))),
     };
+    config.directory = disk.count(config.id);
     // Sending fails only if `start` panicked.
     let _ = started.send(Ok(()));
 
@@ -367,11 +370,13 @@ impl ControlDriver {
                 process,
                 level,
                 key,
+                start,
             } => self.handle(Input::Speaks {
                 id,
                 process,
                 level,
                 key,
+                start,
             }),
             PeerEvent::Identified { address, id } => {
                 self.refused_by.forget(address);
@@ -866,6 +871,8 @@ impl ControlDriver {
         let seed = rand::random();
         self.config.signing_seed = SigningSeed::new(seed);
         self.disk.begin_again(seed);
+        self.config.directory = self.disk.count(self.config.id);
+        self.config.copies = DiskCopies::default();
         // Before any hello names the new id.
         self.identity.set_key(&self.config.signing_seed);
         self.identity.set_keys(BTreeMap::new());

@@ -14,7 +14,7 @@ const TICKS: u32 = 20;
 fn config(id: u64) -> AgreementConfig {
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     AgreementConfig {
-        directory: true,
+        directory: Some(1),
         ..AgreementConfig::of_test(MemberId(id << 20), "one", at)
     }
 }

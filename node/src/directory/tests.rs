@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 fn durable() -> Box<Durable> {
     let at = "127.0.0.1:1".parse().unwrap();
     let config = AgreementConfig {
-        directory: true,
+        directory: Some(1),
         ..AgreementConfig::of_test(MemberId(1 << 20), "one", at)
     };
     let mut agreement = Agreement::new(config, Time::ZERO);

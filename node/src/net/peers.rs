@@ -93,6 +93,8 @@ pub enum PeerEvent {
         level: u16,
         /// The key of its votes, if it showed that it has the private part.
         key: Option<VoteKey>,
+        /// How often processes began with its directory.
+        start: Option<u64>,
     },
     /// A dialled address answered.
     Identified {
@@ -652,6 +654,7 @@ impl ControlPeers {
             process: theirs.process(),
             level: theirs.versions.1,
             key: theirs.proof.map(|proof| proof.key),
+            start: theirs.start.map(|start| start.count),
         };
         self.report(met).await;
     }

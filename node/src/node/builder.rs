@@ -28,7 +28,9 @@ use crate::remedy::{self, HttpAccess, RemedyScope};
 use doyen_engine::Limits;
 use doyen_gossip::agreement::{Seeds, Timing};
 use doyen_gossip::{AgreementConfig, SigningSeed};
-use doyen_placement::{Addresses, Assignment, Durability, Eviction, MemberId, OnLoss, OrderKey};
+use doyen_placement::{
+    Addresses, Assignment, DiskCopies, Durability, Eviction, MemberId, OnLoss, OrderKey,
+};
 use std::net::TcpListener;
 use std::path::Path;
 #[cfg(any(feature = "http", feature = "resp"))]
@@ -697,7 +699,9 @@ fn agreement(
         level_max: config.level_max,
         signing_seed: seed.unwrap_or_else(|| SigningSeed::new(rand::random())),
         rng_seed: rand::random(),
-        directory: seed.is_some(),
+        // The control thread counts the starts of the directory.
+        directory: None,
+        copies: DiskCopies::default(),
     }
 }
 

@@ -12,8 +12,8 @@ use crate::hash::SLOTS;
 use crate::id::{KeyspaceId, MapId, PartitionId};
 use crate::rule::Rule;
 use crate::table::{
-    Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Mode, OnLoss, Reshape, Reshaping,
-    Table, WantedMap,
+    Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Member, Mode, OnLoss, Reshape,
+    Reshaping, Role, Table, WantedMap,
 };
 use crate::tags::Tags;
 use minicbor::{Decode, Encode};
@@ -186,6 +186,18 @@ pub enum Refused {
     /// The first range begins with the empty key.
     #[error("a range begins with a key that is not empty")]
     NoKey,
+    /// What is on disk needs a directory at every member that holds data.
+    #[error(
+        "durability log keeps data on disk, and {} no directory",
+        match names.as_slice() {
+            [one] => format!("{one} has"),
+            all => format!("{} have", all.join(", ")),
+        }
+    )]
+    NoDirectory {
+        /// The members without one.
+        names: Vec<String>,
+    },
     /// All numbers are used up.
     #[error("no number is left for another one")]
     NoNumber,
@@ -243,6 +255,7 @@ pub fn create_keyspace(table: &Table, wanted: NewKeyspace) -> Result<Option<Tabl
         ..wanted.numbered(id)
     });
     next.validate()?;
+    check_directories(&next)?;
     let assigned = assign(&next);
     assigned.validate()?;
     Ok(Some(assigned))
@@ -292,7 +305,25 @@ pub fn alter_keyspace(
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
     keyspace.eviction = eviction.unwrap_or(keyspace.eviction);
     next.validate()?;
+    if durability.is_some() {
+        check_directories(&next)?;
+    }
     Ok((next != *table).then_some(next))
+}
+
+/// Whether every member that holds data has a directory, if a keyspace keeps data on disk.
+///
+/// # Errors
+/// Some have none, or it is not known yet.
+pub fn check_directories(table: &Table) -> Result<(), Refused> {
+    let on_disk = |k: &Keyspace| k.durability != Durability::None;
+    let has_none = |m: &&Arc<Member>| m.role == Role::Data && m.start.is_none();
+    let without = table.members.iter().filter(has_none);
+    let names: Vec<String> = without.map(|m| m.name.clone()).collect();
+    if names.is_empty() || !table.keyspaces.iter().any(on_disk) {
+        return Ok(());
+    }
+    Err(Refused::NoDirectory { names })
 }
 
 /// Sets the number of partitions. Present partitions are halved one after the other

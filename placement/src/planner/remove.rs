@@ -6,6 +6,7 @@ use super::drain::forget_drained;
 use super::edit::{change_partitions, may_receive, set_state, states};
 use super::health::holders;
 use super::layout::Spare;
+use crate::durability::Durability;
 use crate::id::{KeyspaceId, MemberId};
 use crate::mutant::{self, broken};
 use crate::table::{Keyspace, MemberState, OnLoss, Partition, Table};
@@ -16,7 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Absence {
     /// It does not answer.
     Silent,
-    /// It is proved dead, or was given up.
+    /// A later process has its name and its address, or its directory. What it had in memory alone
+    /// is gone. What is on disk may come back.
+    Ended,
+    /// An operator gave it up.
     Dead,
     /// It leaves in order.
     Left,
@@ -28,7 +32,8 @@ pub enum Absence {
 /// holds a partition, or only with others that are removed, stays. If it is silent, it stays in
 /// state [`MemberState::Silent`], without a vote. If it is leaving, it stays as it was, because it
 /// should not have been removed. If it is dead and the keyspace says `reset`, the partition begins
-/// empty on live members. Otherwise the dead member stays, silent. Goals that name removed members
+/// empty on live members. Otherwise the dead member stays, silent. A member whose process ended is
+/// dead for what was in memory, and silent for what is on disk. Goals that name removed members
 /// are dropped, and the next plan makes better ones. At least one voter remains: if none could vote
 /// afterwards, the table is returned as it is.
 #[must_use]
@@ -47,10 +52,17 @@ pub(super) fn without(
     let states = states(table);
     // A member that is silent already does not answer either. It counts only if no other member
     // holds the partition.
-    let departure = |m: MemberId| {
-        gone.get(&m)
-            .copied()
-            .or_else(|| (states.get(&m) == Some(&MemberState::Silent)).then_some(Absence::Silent))
+    let on_disk: BTreeSet<KeyspaceId> = table
+        .keyspaces
+        .iter()
+        .filter(|k| k.durability != Durability::None)
+        .map(|k| k.id)
+        .collect();
+    let departure = |keyspace: KeyspaceId, m: MemberId| match gone.get(&m) {
+        Some(Absence::Ended) if on_disk.contains(&keyspace) => Some(Absence::Silent),
+        Some(Absence::Ended) => Some(Absence::Dead),
+        Some(departure) => Some(*departure),
+        None => (states.get(&m) == Some(&MemberState::Silent)).then_some(Absence::Silent),
     };
     let resets: BTreeSet<KeyspaceId> = table
         .keyspaces
@@ -70,6 +82,7 @@ pub(super) fn without(
         if !affected {
             return None;
         }
+        let departure = |m| departure(at.keyspace, m);
         let mut changed = match survivors(partition, &departure, resets.contains(&at.keyspace)) {
             Survivors::Answering(in_sync) => {
                 let learners: Vec<MemberId> = partition

@@ -242,6 +242,7 @@ impl Serialize for TableDelta {
             keys: leveled::keys_of(&self.changes.members),
             annex: &self.annex,
             durabilities: leveled::durabilities_of(heads),
+            starts: leveled::starts_of(&self.changes.members),
         };
         leveled::serialize(serializer, self.level, cluster, &rest, &additions)
     }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   0, level, cluster, the rest, the tags of the keyspaces, the limits of the maps, who may do what,
-//!   the keys of the members, the annex; from level 17 on: the durabilities of the keyspaces
+//!   the keys of the members, the annex; from level 17 on: the durabilities of the keyspaces,
+//!   and the starts of the members
 //! ```
 //!
 //! The 0 stands where tables without a level had their cluster, and no cluster has that number
@@ -38,6 +39,8 @@ pub(super) struct Additions<A, X> {
     pub(super) annex: X,
     /// The durabilities of those keyspaces in the rest that have another one than `None`.
     pub(super) durabilities: Vec<(KeyspaceId, Durability)>,
+    /// The starts of those members in the rest that have a directory.
+    pub(super) starts: Vec<(MemberId, u64)>,
 }
 
 /// The limits of these maps.
@@ -63,6 +66,12 @@ pub(super) fn durabilities_of<'a>(
         .collect()
 }
 
+/// The starts of these members.
+pub(super) fn starts_of(members: &[Arc<Member>]) -> Vec<(MemberId, u64)> {
+    let all = members.iter();
+    all.filter_map(|m| Some((m.id, m.start?))).collect()
+}
+
 /// Encodes a table or a delta of this level.
 pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>(
     serializer: S,
@@ -76,6 +85,7 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>
         keys,
         annex,
         durabilities,
+        starts,
     }: &Additions<A, X>,
 ) -> Result<S::Ok, S::Error> {
     let mut parts = serializer.serialize_tuple(parts_of(level))?;
@@ -90,13 +100,14 @@ pub(super) fn serialize<S: Serializer, R: Serialize, A: Serialize, X: Serialize>
     parts.serialize_element(annex)?;
     if level >= DURABILITY {
         parts.serialize_element(durabilities)?;
+        parts.serialize_element(starts)?;
     }
     parts.end()
 }
 
 /// The number of parts at this level.
 const fn parts_of(level: u16) -> usize {
-    if level >= DURABILITY { 10 } else { 9 }
+    if level >= DURABILITY { 11 } else { 9 }
 }
 
 /// The parts of a table or a delta that have additions, in the order of the rest.
@@ -162,11 +173,12 @@ where
         let access = next(&mut parts)?;
         let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
         let annex = next(&mut parts)?;
-        let durabilities: Vec<(KeyspaceId, Durability)> = if level >= DURABILITY {
-            next(&mut parts)?
-        } else {
-            Vec::new()
-        };
+        let (durabilities, starts): (Vec<(KeyspaceId, Durability)>, Vec<(MemberId, u64)>) =
+            if level >= DURABILITY {
+                (next(&mut parts)?, next(&mut parts)?)
+            } else {
+                Default::default()
+            };
         let Bearers {
             mut keyspaces,
             maps,
@@ -191,13 +203,20 @@ where
             let map = map.map_err(|_| de::Error::custom("the table has limits of no map"))?;
             maps[map].limits = limits;
         }
-        // Members and keys stand in the same order.
-        let mut members = members.iter_mut();
+        // Members, keys and starts stand in the same order.
+        let mut keyed = members.iter_mut();
         for (id, key) in keys {
-            let member = members.find(|m| m.id == id);
+            let member = keyed.find(|m| m.id == id);
             let member =
                 member.ok_or_else(|| de::Error::custom("the table has a key of no member"))?;
             Arc::make_mut(member).vote_key = Some(key);
+        }
+        let mut started = members.iter_mut();
+        for (id, start) in starts {
+            let member = started.find(|m| m.id == id);
+            let member =
+                member.ok_or_else(|| de::Error::custom("the table has a start of no member"))?;
+            Arc::make_mut(member).start = Some(start);
         }
         Ok((level, cluster, rest, access, annex))
     }

@@ -147,6 +147,7 @@ impl Serialize for Table {
             keys: leveled::keys_of(&packed.members),
             annex,
             durabilities: leveled::durabilities_of(packed.keyspaces.iter()),
+            starts: leveled::starts_of(&packed.members),
         };
         leveled::serialize(serializer, self.level, self.cluster, &packed, &additions)
     }

@@ -3,14 +3,15 @@
 use crate::common::*;
 use doyen_placement::planner::{
     self, DEFAULT_KEYSPACE, KeyspaceChange, NewKeyspace, Refused, admit, alter_keyspace,
-    create_keyspace, drop_keyspace, note_limits, want_map,
+    check_directories, create_keyspace, drop_keyspace, note_limits, want_map,
 };
 use doyen_placement::table::validate::{KEYSPACES_MAX, PARTITIONS_ALL_MAX};
 use doyen_placement::{
     Division, Durability, Eviction, Invalid, KeyspaceId, Loads, MapId, MapLimits, MapWish, Mode,
-    OnLoss, PartitionId, Table, TableDelta, WantedMap,
+    OnLoss, PartitionId, Role, Table, TableDelta, WantedMap,
 };
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn wanted(name: &str, partitions: u16, backups: u8) -> NewKeyspace {
     let mode = Mode::Fixed { partitions };
@@ -559,7 +560,11 @@ fn there_is_an_end_to_keyspaces_and_to_partitions() {
 
 #[test]
 fn the_durability_of_a_keyspace_of_slots_is_changed_at_any_time() {
-    let table = cluster(16, 1, &[PLAIN, PLAIN]);
+    let plain = cluster(16, 1, &[PLAIN, PLAIN]);
+    let mut table = plain.clone();
+    for member in &mut table.members {
+        Arc::make_mut(member).start = Some(1);
+    }
     let set = |durability| KeyspaceChange {
         durability: Some(durability),
         ..KeyspaceChange::default()
@@ -573,6 +578,19 @@ fn the_durability_of_a_keyspace_of_slots_is_changed_at_any_time() {
     assert_eq!(durable.keyspaces[0].durability, Durability::Log);
     let again = alter_keyspace(&durable, "default", set(Durability::Log));
     assert_eq!(again, Ok(None));
+    assert_eq!(check_directories(&plain), Ok(()));
+    let mut lacking = table.clone();
+    Arc::make_mut(&mut lacking.members[1]).start = None;
+    let why = alter_keyspace(&lacking, "default", set(Durability::Log)).expect_err("one has none");
+    assert!(
+        why.to_string().ends_with("and n2 has no directory"),
+        "{why}"
+    );
+    let mut lacking = durable.clone();
+    Arc::make_mut(&mut lacking.members[1]).start = None;
+    assert!(check_directories(&lacking).is_err());
+    Arc::make_mut(&mut lacking.members[1]).role = Role::Witness;
+    assert_eq!(check_directories(&lacking), Ok(()));
     assert_eq!(
         changed(&durable, "default", Durability::None),
         Ok(table.clone())

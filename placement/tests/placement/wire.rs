@@ -60,9 +60,9 @@ fn keys_of_members_travel_with_tables_and_deltas_and_never_change() {
 fn a_table_with_a_key_of_no_member_is_refused() {
     let with = keyed(&cluster(8, 1, &[PLAIN; 2]), 1, 7);
     let bytes = encode(&with);
-    // Behind the keys are the four empty parts of the annex, and no durability. The keys are their
-    // number, then a member and 32 bytes each.
-    let at = bytes.len() - 5 - 33;
+    // Behind the keys are the four empty parts of the annex, no durability and no start. The keys
+    // are their number, then a member and 32 bytes each.
+    let at = bytes.len() - 6 - 33;
     for wrong in [bytes[at] ^ 1, 0] {
         let mut changed = bytes.clone();
         changed[at] = wrong;

@@ -331,6 +331,7 @@ impl Members {
                         process: id(from),
                         level: LEVELS.1,
                         key,
+                        start: None,
                     },
                 );
                 self.input(

@@ -502,6 +502,7 @@ fn tables() -> Vec<(String, Table)> {
     full.version = Version(99);
     full.keyspaces[0].tags = Tags::Zero;
     full.keyspaces[0].durability = Durability::Log;
+    Arc::make_mut(&mut full.members[0]).start = Some(3);
     tables.push(("full".into(), full));
     tables
 }

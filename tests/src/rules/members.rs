@@ -610,6 +610,7 @@ impl Members {
             process: from,
             level,
             key,
+            start: None,
         };
         self.handle(to, hello);
         self.handle(to, Input::Message { from, message });

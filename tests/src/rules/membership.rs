@@ -8,8 +8,8 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, HandOverUrgency};
-use doyen_placement::{Lineage, MemberState, OnLoss, PartitionRef};
+use doyen_placement::planner::{self, Absence, HandOverUrgency, Heir};
+use doyen_placement::{Durability, Lineage, Member, MemberState, OnLoss, Partition, PartitionRef};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -109,6 +109,54 @@ pub(super) fn a_silent_or_leaving_learner_is_not_admitted() -> Result<(), String
                 "I14: a learner that is {state:?} was admitted: {done:?}"
             ));
         }
+    }
+    Ok(())
+}
+
+/// The partition of two members in sync whose data is on disk, once an heir has the seat of n1. Its
+/// directory has a copy of this lineage. `lives`: whether n2 answers.
+fn inherited(lineage: Lineage, lives: bool) -> Result<Partition, String> {
+    let mut table = shards::table(2, &[1, 2]);
+    for keyspace in &mut table.keyspaces {
+        keyspace.durability = Durability::Log;
+    }
+    let before = table.member(shards::id(1)).ok_or("n1 is no member")?;
+    let heir = Heir {
+        member: Member {
+            id: shards::id(9),
+            name: "heir".into(),
+            ..Member::clone(before)
+        },
+        copies: [(shards::AT, lineage)].into_iter().collect(),
+    };
+    let former = |name: &str, age| format!("{name}~{age}");
+    let next = planner::take_over(&table, shards::id(1), &heir, former, |_| lives);
+    let partition = next.as_ref().and_then(|next| next.partition(shards::AT));
+    partition
+        .map(|partition| Partition::clone(partition))
+        .ok_or_else(|| "the heir does not get the seat".into())
+}
+
+/// All nodes lost power. The disk of an heir has a copy from before the partition began empty.
+pub(super) fn an_heir_holds_what_its_disk_has() -> Result<(), String> {
+    let present = Lineage(1);
+    if !inherited(present, false)?.holds(shards::id(9)) {
+        return Err("rule 7: an heir does not hold the complete copy on its disk".into());
+    }
+    if inherited(present.next(), false)?.holds(shards::id(9)) {
+        return Err("rule 7: an heir holds a copy that its disk does not have".into());
+    }
+    Ok(())
+}
+
+/// A node starts again while the other one in sync serves: its disk lacks the writes since.
+pub(super) fn an_heir_learns_beside_the_living() -> Result<(), String> {
+    let partition = inherited(Lineage(1), true)?;
+    if partition.in_sync().any(|m| m == shards::id(9)) {
+        return Err("rule 7: an heir is in sync beside a member that serves without it".into());
+    }
+    if !partition.learners().any(|m| m == shards::id(9)) {
+        return Err("rule 7: an heir does not learn what it has on disk".into());
     }
     Ok(())
 }

@@ -37,6 +37,7 @@ impl World {
                         process: greeting.process,
                         level,
                         key: Some(greeting.key),
+                        start: greeting.start.map(|start| start.count),
                     };
                     self.processes[p].agreement.handle(now, speaks);
                 }
@@ -191,6 +192,7 @@ impl World {
         self.slot_of.insert(me, slot);
         let seed = self.forget_directory(p);
         let mut config = self.config(slot, me);
+        config.directory = (self.processes[p].writer.as_ref()).map(|writer| writer.start(me).count);
         if let Some(seed) = seed {
             config.signing_seed = SigningSeed::new(seed);
         }

@@ -13,6 +13,7 @@ use super::process::{ControlInput, ProcessId};
 use super::schedule::{Event, MS, Nanos, SECOND};
 use super::world::World;
 use doyen::directory::work::{AGAIN, DirectoryJob, DirectoryWork, DiskEvent, next_start};
+use doyen::net::starts::DirectoryStart;
 use doyen_gossip::agreement::Durable;
 use doyen_gossip::{Input, SigningSeed};
 use doyen_placement::{MemberId, codec};
@@ -53,6 +54,13 @@ pub(crate) struct DiskWriter {
     pub(crate) starts: u64,
     /// The event for which it waits. Others are out of date.
     awaits: u64,
+}
+
+impl DiskWriter {
+    /// What hellos of this process say of its directory.
+    pub(crate) const fn start(&self, process: MemberId) -> DirectoryStart {
+        DirectoryStart::of(process, self.starts, self.machine)
+    }
 }
 
 /// How a process ends.

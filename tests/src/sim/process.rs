@@ -240,7 +240,7 @@ impl Process {
 
     /// What its hellos say.
     pub(crate) fn greeting(&self, by: ProcessId) -> Greeting {
-        let start = |w: &DiskWriter| DirectoryStart::of(self.me, w.starts, w.machine);
+        let start = |writer: &DiskWriter| writer.start(self.me);
         Greeting {
             by,
             id: self.voice(),

@@ -385,6 +385,9 @@ impl World {
         self.slots[slot].starts += 1;
         let directory = self.open_directory(slot);
         let mut config = self.config(slot, me);
+        config.directory = directory
+            .as_ref()
+            .map(|(writer, ..)| writer.start(me).count);
         let resumed = match &directory {
             None => None,
             Some((_, seed, has)) => {
@@ -574,7 +577,6 @@ impl World {
             timing: timing(),
             order_key: OrderKey(me.0.into()),
             level_max,
-            directory: mix.directories,
             rng_seed: self.rng.random(),
             ..AgreementConfig::of_test(me, format!("n{slot}"), control)
         }

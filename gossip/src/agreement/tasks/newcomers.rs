@@ -25,8 +25,11 @@ use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{Message, ProcessState};
 use doyen_placement::hash::Digest;
-use doyen_placement::planner::{self, TooHeavy, too_heavy};
-use doyen_placement::{Age, ClusterId, Member, MemberId, MemberState, Table, Version};
+use doyen_placement::level::DURABILITY;
+use doyen_placement::planner::{self, Heir, TooHeavy, too_heavy};
+use doyen_placement::{
+    Age, ClusterId, Durability, Keyspace, Member, MemberId, MemberState, Role, Table, Version,
+};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -171,9 +174,14 @@ impl CoordinatorTasks {
             return None;
         }
         let level = tables.accepted.level;
+        member.start = cx.start(id, id);
         match speaks_enough(cx, level, id, &member.name) {
-            Ok(true) => self.newcomers.join(member),
-            Ok(false) => {}
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(problem) => return refuse(cx, problem),
+        }
+        match has_directory(&tables.accepted, &member) {
+            Ok(()) => self.newcomers.join(member),
             Err(problem) => return refuse(cx, problem),
         }
         None
@@ -191,21 +199,30 @@ impl CoordinatorTasks {
         tables: &Tables,
         pings: &Pings,
         from: MemberId,
-        mut heir: Member,
+        mut heir: Heir,
     ) -> Result<(), Problem> {
         let accepted = &tables.accepted;
+        let process = &mut heir.member;
         let Some(before) = accepted.member(from) else {
             return Ok(());
         };
         // Others tell a process and its heir apart by ids, and know them by one key.
-        if before.vote_key.is_none() || accepted.member(heir.id).is_some() {
+        if before.vote_key.is_none() || accepted.member(process.id).is_some() {
             return Ok(());
         }
-        is_valid(&heir)?;
-        if !speaks_enough(cx, accepted.level, from, &heir.name)? {
+        is_valid(process)?;
+        if !speaks_enough(cx, accepted.level, from, &process.name)? {
             return Ok(());
         }
-        match namesake(accepted, from, &heir.name) {
+        process.start = cx.start(from, process.id);
+        if planner::is_outdated(before, process) {
+            return Err(Problem::StartedLater {
+                name: process.name.clone(),
+                start: process.start,
+                last: before.start,
+            });
+        }
+        match namesake(accepted, from, &process.name) {
             Some(other) if other.state == MemberState::Silent || pings.silent(cx, other.id) => {
                 // The heir asks again, and the name is free by then.
                 self.absent.succeed(other.id);
@@ -213,25 +230,25 @@ impl CoordinatorTasks {
             }
             Some(other) => {
                 return Err(Problem::HeirNameTaken {
-                    name: heir.name,
+                    name: process.name.clone(),
                     at: other.addresses.control,
                     former: before.name.clone(),
                 });
             }
             None => {}
         }
-        if heir.state != MemberState::Draining {
-            heir.state = MemberState::Live;
+        if process.state != MemberState::Draining {
+            process.state = MemberState::Live;
         }
         self.heirs.insert(from, heir);
         Ok(())
     }
 
     /// The table in which heirs have taken the places of their predecessors, which are dead.
-    pub(super) fn inherit(&mut self, base: &NamedTable) -> NamedTable {
+    pub(super) fn inherit(&mut self, cx: &Context, pings: &Pings, base: &NamedTable) -> NamedTable {
         let heirs = &mut self.heirs;
         heirs.retain(|before, heir| {
-            base.member(*before).is_some() && base.member(heir.id).is_none()
+            base.member(*before).is_some() && base.member(heir.member.id).is_none()
         });
         if heirs.is_empty() {
             return base.clone();
@@ -239,10 +256,20 @@ impl CoordinatorTasks {
         let mut table = Table::clone(&base.table);
         for (before, heir) in heirs {
             // Two heirs may ask for one name at once. The second one is refused when it asks again.
-            if namesake(&table, *before, &heir.name).is_some() {
+            if namesake(&table, *before, &heir.member.name).is_some() {
                 continue;
             }
-            if let Some(next) = planner::take_over(&table, *before, heir, former_name) {
+            let lives = |member| pings.lives(cx, member);
+            // What the heir holds depends on whether other holders live. A coordinator that has
+            // just been elected does not know that yet.
+            let is_known = |m: &MemberId| lives(*m) || cx.has_heir(*m) || pings.silent(cx, *m);
+            if !planner::beside_on_disk(&table, *before)
+                .iter()
+                .all(is_known)
+            {
+                continue;
+            }
+            if let Some(next) = planner::take_over(&table, *before, heir, former_name, lives) {
                 table = next;
                 self.absent.prove_dead(*before);
             }
@@ -327,7 +354,14 @@ impl Newcomers {
             .collect();
         // The level may have risen since they asked, or what is allowed may have changed: they are
         // refused when they ask again.
-        newcomers.retain(|m| may_join(cx, table.level, m.id) && too_heavy(table, m).is_none());
+        newcomers.retain(|m| {
+            may_join(cx, table.level, m.id)
+                && too_heavy(table, m).is_none()
+                && has_directory(table, m).is_ok()
+        });
+        if table.level < DURABILITY {
+            newcomers.iter_mut().for_each(|m| m.start = None);
+        }
         newcomers.truncate(room);
         self.admitted = Some((cx.now, newcomers.iter().map(|m| m.id).collect()));
         newcomers
@@ -380,6 +414,23 @@ fn is_valid(member: &Member) -> Result<(), Problem> {
         });
     }
     Ok(())
+}
+
+/// Whether this newcomer has the directory that it needs.
+///
+/// # Errors
+/// A keyspace keeps its data on disk, and the newcomer would hold some of it in memory alone.
+fn has_directory(table: &Table, newcomer: &Member) -> Result<(), Problem> {
+    let on_disk = |k: &&Keyspace| k.durability != Durability::None;
+    match table.keyspaces.iter().find(on_disk) {
+        Some(keyspace) if newcomer.role == Role::Data && newcomer.start.is_none() => {
+            Err(Problem::NoDirectory {
+                name: newcomer.name.clone(),
+                keyspace: keyspace.name.clone(),
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The member that has this name, besides the one whose place a process takes.

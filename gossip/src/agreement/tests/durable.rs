@@ -1,8 +1,8 @@
 //! Directories: what is synced counts, and what is not may be forgotten (rule 14).
 
 use super::*;
-use doyen_placement::MemberState;
 use doyen_placement::level::LEVELS;
+use doyen_placement::{Lineage, MemberState};
 
 /// A cluster of nodes with directories.
 fn cluster(seed: u64, count: usize) -> Net {
@@ -274,4 +274,185 @@ fn an_heir_that_speaks_less_than_its_cluster_says_why_and_ends() {
     net.levels.clear();
     net.start(2);
     net.until(20_000, Net::healed);
+}
+
+fn durable_keyspace() -> AdminRequest {
+    AdminRequest::CreateKeyspace(NewKeyspace {
+        durability: Some(Durability::Log),
+        ..wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots)
+    })
+}
+
+/// The directory of a process is in its hello, so the table says what each member has.
+#[test]
+fn the_table_has_the_starts_of_directories_and_they_rise() {
+    let mut net = cluster(1, 3);
+    let starts = |net: &Net| -> Vec<Option<u64>> {
+        let table = net.agreed().unwrap();
+        table.members.iter().map(|m| m.start).collect()
+    };
+    let before = starts(&net);
+    assert!(before.iter().all(Option::is_some), "{before:?}");
+    let name = net.table(0).members[1].name.clone();
+    let slot = (0..3).find(|slot| name == format!("n{slot}")).unwrap();
+    net.kill(slot);
+    net.start(slot);
+    net.until(20_000, Net::healed);
+    let table = net.agreed().unwrap();
+    let heir = table.members.iter().find(|m| m.name == name).unwrap();
+    assert!(heir.start > before[1], "{:?} {before:?}", heir.start);
+}
+
+#[test]
+fn a_former_state_of_a_directory_does_not_take_the_place_of_a_later_one() {
+    let mut net = cluster(2, 3);
+    let table = net.agreed().unwrap();
+    let start = table.members.iter().filter_map(|m| m.start).max().unwrap();
+    net.kill(2);
+    // Its count is lower than that of the process before it.
+    net.next_id = start - 2;
+    net.start(2);
+    net.until(20_000, |net| net.process(2).fatal.is_some());
+    let why = net.process(2).fatal.clone().unwrap();
+    assert!(
+        why.contains("the directory of n2 was started later"),
+        "{why}"
+    );
+}
+
+#[test]
+fn what_is_on_disk_is_held_by_members_with_directories_alone() {
+    let mut net = cluster(3, 3);
+    let reply = asked(&mut net, 0, 1, durable_keyspace());
+    assert_eq!(reply, AdminReply::Done(None));
+    net.directories = false;
+    net.start(3);
+    net.until(20_000, |net| net.process(3).fatal.is_some());
+    let why = net.process(3).fatal.clone().unwrap();
+    assert!(why.contains("and n3 has no directory"), "{why}");
+
+    let mut net = Net::cluster(4, 3);
+    let AdminReply::Refused(why) = asked(&mut net, 0, 1, durable_keyspace()) else {
+        panic!("no member has a directory")
+    };
+    assert!(why.contains("have no directory"), "{why}");
+}
+
+/// A cluster of three nodes that keep their data on disk.
+fn on_disk(seed: u64, durability: Durability, on_loss: OnLoss) -> Net {
+    let mut net = Net::cluster_with(seed, 3, |net| {
+        (net.directories, net.durability, net.on_loss) = (true, durability, on_loss);
+    });
+    net.until(3000, Net::healed);
+    net.run_ms(500);
+    net
+}
+
+/// The directory of this slot has what its process holds in sync, but for the lineages.
+fn keeps_copies(net: &mut Net, slot: usize, lineage: impl Fn(Lineage) -> Lineage) {
+    let (process, table) = (net.process(slot).process, net.table(slot));
+    let held = table
+        .partitions()
+        .filter(|(_, p)| p.in_sync().any(|m| m == process));
+    let copies = held.map(|(at, p)| (at, lineage(p.lineage))).collect();
+    net.copies.insert(slot, copies);
+}
+
+fn lineages(net: &Net) -> Vec<Lineage> {
+    let table = net.agreed().unwrap();
+    table.partitions().map(|(_, p)| p.lineage).collect()
+}
+
+/// The data is there again, as it was, though every process is another one.
+#[test]
+fn what_is_on_the_disks_of_nodes_that_were_all_killed_is_held_again() {
+    for seed in 0..10 {
+        let mut net = on_disk(seed, Durability::Log, OnLoss::Wait);
+        let before = lineages(&net);
+        (0..3).for_each(|slot| keeps_copies(&mut net, slot, |had| had));
+        kill_all(&mut net);
+        for slot in 0..3 {
+            net.start((slot + usize::try_from(seed).unwrap()) % 3);
+            let late = net.below(2500);
+            net.run_ms(late);
+        }
+        net.until(20_000, Net::healed);
+        assert_eq!(lineages(&net), before, "seed {seed}");
+    }
+}
+
+/// A disk that lacks a copy, or has it of another time, gives up nothing.
+#[test]
+fn without_the_copies_what_is_on_disk_waits_and_what_is_in_memory_begins_empty() {
+    let later = |had: Lineage| Lineage(had.0 + 1);
+    for (seed, durability, has_other) in [
+        (1, Durability::Log, false),
+        (2, Durability::Log, true),
+        (3, Durability::None, true),
+    ] {
+        let on_loss = OnLoss::Reset { after_ms: 60_000 };
+        let mut net = on_disk(seed, durability, on_loss);
+        let before = lineages(&net);
+        if has_other {
+            (0..3).for_each(|slot| keeps_copies(&mut net, slot, later));
+        }
+        kill_all(&mut net);
+        (0..3).for_each(|slot| _ = net.start(slot));
+        net.run_ms(20_000);
+        let waits = lineages(&net) == before;
+        assert_eq!(waits, durability == Durability::Log, "seed {seed}");
+        assert_eq!(net.healed(), !waits);
+        // Their times are over. What is given up first may delay the others.
+        net.until(200_000, Net::healed);
+        assert_ne!(lineages(&net), before);
+    }
+}
+
+#[test]
+fn a_node_that_starts_again_while_the_others_live_learns_what_it_has_on_disk() {
+    for seed in 0..10 {
+        let mut net = on_disk(seed, Durability::Log, OnLoss::Wait);
+        let before = lineages(&net);
+        let slot = usize::try_from(seed % 3).unwrap();
+        let former = net.process(slot).process;
+        let held: Vec<PartitionRef> = (net.agreed().unwrap().partitions())
+            .filter(|(_, p)| p.in_sync().any(|m| m == former))
+            .map(|(at, _)| at)
+            .collect();
+        keeps_copies(&mut net, slot, |had| had);
+        net.kill(slot);
+        net.start(slot);
+        let heir = net.process(slot).process;
+        let other = (slot + 1) % 3;
+        net.until(20_000, |net| net.table(other).member(heir).is_some());
+        let table = net.table(other);
+        let learns = |at: &PartitionRef| {
+            let partition = table.partition(*at).unwrap();
+            partition.learners().any(|m| m == heir)
+        };
+        assert!(!held.is_empty() && held.iter().all(learns), "seed {seed}");
+        net.until(20_000, Net::healed);
+        assert_eq!(lineages(&net), before);
+    }
+}
+
+/// A later process of its name at its address proves that the process is gone, and not its disk.
+#[test]
+fn a_process_of_the_name_without_the_directory_does_not_prove_that_a_disk_is_lost() {
+    let mut net = Net::cluster_with(5, 3, |net| {
+        (net.directories, net.durability, net.on_loss) = (true, Durability::Log, OnLoss::Wait);
+        net.backups = 0;
+    });
+    net.until(3000, Net::healed);
+    let before = lineages(&net);
+    net.kill(2);
+    net.synced.remove(&2);
+    net.start(2);
+    net.run_ms(10_000);
+    assert_eq!(
+        net.agreed().unwrap().members.len(),
+        4,
+        "its former process is waited for"
+    );
+    assert_eq!(lineages(&net), before);
 }

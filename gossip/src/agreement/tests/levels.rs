@@ -136,7 +136,11 @@ fn a_process_that_was_cut_off_while_the_level_rose_learns_that_it_is_out() {
 /// A coordinator of the former program would create the keyspace without its durability.
 #[test]
 fn a_durability_is_refused_until_every_member_speaks_it() {
-    let mut net = founded(&[0], 3);
+    let mut net = Net::cluster_with(9, 3, |net| {
+        net.levels.insert(0, FORMER);
+        net.directories = true;
+    });
+    net.until(3000, Net::healed);
     let durable = || NewKeyspace {
         durability: Some(Durability::Log),
         ..wanted("orders", Mode::Fixed { partitions: 8 }, Division::Slots)
@@ -149,6 +153,10 @@ fn a_durability_is_refused_until_every_member_speaks_it() {
     assert!(why.contains(&format!("level {FORMER}")), "{why}");
     net.kill(0);
     net.until(5000, |net| level(net) == Some(PRESENT));
+    let counted = |table: &Table| table.members.iter().all(|m| m.start.is_some());
+    net.until(3000, |net| {
+        net.agreed().is_some_and(|table| counted(&table))
+    });
     assert_eq!(create(&mut net, 2), AdminReply::Done(None));
     let durable = |table: &Table| {
         let orders = table.keyspace_named("orders");
