@@ -5,13 +5,14 @@
 //!   append(record) ──┐                             00-0000000000000000.log   a whole segment
 //!   append(record) ──┴─> sync: one write, ───────> 00-0000000004000a10.log   the last segment
 //!                        one fdatasync             (thread, and where it begins)
-//!   cover(partition) ──> removes the oldest segments, once snapshots have all that is in them
+//!   cover(partition, place) ──> removes the oldest segments, once no partition needs them
 //!
 //!   read ──> each record, and each place where one is damaged ──> LogEnd ──> LogWriter::resume
 //! ```
 //!
 //! All partitions of a data thread share one log, because each file needs a sync of its own. Each
-//! record says which partition it is of, its lineage, and which entries it has.
+//! record says which partition it is of, its lineage, and which entries it has. A snapshot of a partition
+//! is a row of such records: what is before the last whole one is not needed any more.
 //!
 //! # What a crash can leave
 //! A power cut leaves any part of what was not synced. Each record says up to where the log was
@@ -48,7 +49,7 @@
 //!
 //! let mut found = Vec::new();
 //! read(&files, name, &mut |what| {
-//!     if let FoundInLog::Record(head, body) = what {
+//!     if let FoundInLog::Record { head, body, .. } = what {
 //!         found.push((head, body.to_vec()));
 //!     }
 //! })?;

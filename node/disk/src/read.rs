@@ -9,8 +9,15 @@ use std::collections::VecDeque;
 /// What was found in a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FoundInLog<'a> {
-    /// A record, with its bytes.
-    Record(RecordHead, &'a [u8]),
+    /// A record.
+    Record {
+        /// What it is of.
+        head: RecordHead,
+        /// Where it begins in the log.
+        place: u64,
+        /// Its bytes.
+        body: &'a [u8],
+    },
     /// Records that were there once cannot be read.
     Damage(Damage),
 }
@@ -169,8 +176,12 @@ impl SegmentReading<'_> {
             };
             self.damage(reported, *from, found);
             reported = *to;
-            segment.note(head.at, (head.lineage, head.last));
-            found(FoundInLog::Record(*head, body));
+            segment.note(head.at, *from);
+            found(FoundInLog::Record {
+                head: *head,
+                place: *from,
+                body,
+            });
         }
         self.damage(reported, ends, found);
         segment

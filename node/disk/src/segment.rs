@@ -6,7 +6,7 @@
 //! ```
 
 use crate::error::DiskError;
-use doyen_placement::{Lineage, PartitionRef};
+use doyen_placement::PartitionRef;
 use std::collections::BTreeMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -93,8 +93,8 @@ pub(crate) struct LogSegment {
     pub(crate) begins: u64,
     /// Where its last whole record ends.
     pub(crate) ends: u64,
-    /// The latest entry of each partition in it.
-    pub(crate) latest: BTreeMap<PartitionRef, (Lineage, u64)>,
+    /// Where the latest record of each partition in it begins.
+    pub(crate) latest: BTreeMap<PartitionRef, u64>,
 }
 
 impl LogSegment {
@@ -107,9 +107,8 @@ impl LogSegment {
         }
     }
 
-    /// A record was put into it, or found there.
-    pub(crate) fn note(&mut self, at: PartitionRef, upto: (Lineage, u64)) {
-        let latest = self.latest.entry(at).or_insert(upto);
-        *latest = upto.max(*latest);
+    /// A record was put into it, or found there, behind the others.
+    pub(crate) fn note(&mut self, at: PartitionRef, place: u64) {
+        self.latest.insert(at, place);
     }
 }

@@ -5,7 +5,7 @@ use crate::files::{Files, LogFile};
 use crate::read::LogEnd;
 use crate::record::{self, BODY_BYTES_MAX, RecordHead};
 use crate::segment::{LogName, LogSegment, OPENING_BYTES};
-use doyen_placement::{Lineage, PartitionRef};
+use doyen_placement::PartitionRef;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
@@ -20,8 +20,8 @@ pub struct LogWriter<F: Files> {
     /// The last file, if it takes further records.
     open: Option<F::File>,
     segments: VecDeque<LogSegment>,
-    /// The latest entry of each partition that a snapshot has.
-    covered: BTreeMap<PartitionRef, (Lineage, u64)>,
+    /// Up to which place of the log each partition needs nothing.
+    covered: BTreeMap<PartitionRef, u64>,
     /// Records since the last sync.
     unsynced: Vec<u8>,
     ends: u64,
@@ -75,7 +75,8 @@ impl<F: Files> LogWriter<F> {
         })
     }
 
-    /// Puts a record behind the others. Returns the place in the log that must be synced for it.
+    /// Puts a record behind the others, at [`place`](Self::place). Returns the place in the log that
+    /// must be synced for it.
     ///
     /// # Errors
     /// The record is too long, or an earlier sync failed.
@@ -97,7 +98,7 @@ impl<F: Files> LogWriter<F> {
         self.ends += record::record_bytes(body.len()) as u64;
         if let Some(segment) = self.segments.back_mut() {
             segment.ends = self.ends;
-            segment.note(head.at, (head.lineage, head.last));
+            segment.note(head.at, places.0);
         }
         Ok(self.ends)
     }
@@ -152,19 +153,15 @@ impl<F: Files> LogWriter<F> {
         Ok(())
     }
 
-    /// A synced snapshot has all entries of a partition up to this one, so the log need not have
-    /// them. A partition that the node has no more is covered up to the highest entry. Removes the
+    /// A partition needs none of its records before this place, because a whole snapshot begins
+    /// there, and is synced, or because the node has nothing of the partition any more. Removes the
     /// oldest files, as far as no partition needs them, and returns how many.
     ///
     /// # Errors
     /// The system refuses to remove a file. It is tried again with the next call.
-    pub fn cover(
-        &mut self,
-        at: PartitionRef,
-        (lineage, seq): (Lineage, u64),
-    ) -> Result<u32, DiskError> {
-        let covered = self.covered.entry(at).or_insert((lineage, seq));
-        *covered = (lineage, seq).max(*covered);
+    pub fn cover(&mut self, at: PartitionRef, place: u64) -> Result<u32, DiskError> {
+        let covered = self.covered.entry(at).or_insert(place);
+        *covered = place.max(*covered);
         let mut removed = 0;
         while self.uncovered().is_none()
             && let Some(oldest) = self.closed()
@@ -189,7 +186,7 @@ impl<F: Files> LogWriter<F> {
         let oldest = self.closed()?;
         let waits = oldest.latest.iter().find(|(at, latest)| {
             let covered = self.covered.get(at);
-            covered.is_none_or(|covered| covered < latest)
+            covered.is_none_or(|covered| covered <= latest)
         });
         waits.map(|(at, _)| *at)
     }
@@ -199,6 +196,12 @@ impl<F: Files> LogWriter<F> {
     fn closed(&self) -> Option<&LogSegment> {
         let next = self.segments.get(1)?;
         self.segments.front().filter(|_| next.begins < self.synced)
+    }
+
+    /// Where the next record begins.
+    #[must_use]
+    pub const fn place(&self) -> u64 {
+        self.ends
     }
 
     /// The bytes of the log, from its oldest file on.

@@ -29,7 +29,7 @@ fn head(partition: u32, seq: u64) -> RecordHead {
 fn all(files: &MemoryFiles) -> (Records, usize) {
     let (mut records, mut damaged) = (Vec::new(), 0);
     read(files, NAME, &mut |found| match found {
-        FoundInLog::Record(head, body) => records.push((head, body.to_vec())),
+        FoundInLog::Record { head, body, .. } => records.push((head, body.to_vec())),
         FoundInLog::Damage(_) => damaged += 1,
     })
     .expect("files can be read");
@@ -105,6 +105,8 @@ struct Model {
     synced: usize,
     seqs: [u64; 4],
     covered: [u64; 4],
+    /// The places up to there.
+    places: [u64; 4],
 }
 
 impl Model {
@@ -185,7 +187,8 @@ proptest! {
                 Step::Cover(partition) => {
                     let seq = model.seqs[partition as usize];
                     model.covered[partition as usize] = seq;
-                    log.cover(head(partition, 0).at, (Lineage(1), seq)).is_err()
+                    model.places[partition as usize] = log.place();
+                    log.cover(head(partition, 0).at, log.place()).is_err()
                 }
                 Step::Fail(acts) => {
                     files.fail_after(Some(acts));
@@ -202,9 +205,11 @@ proptest! {
                 files.fail_after(None);
                 model.check(&files)?;
                 log = begin(&files);
-                for (partition, seq) in model.covered.iter().enumerate() {
+                for (partition, place) in model.places.iter_mut().enumerate() {
                     let at = head(partition as u32, 0).at;
-                    log.cover(at, (Lineage(1), *seq)).expect("the disk works");
+                    // What was covered and never synced is gone.
+                    *place = log.place().min(*place);
+                    log.cover(at, *place).expect("the disk works");
                 }
             }
         }
@@ -290,28 +295,18 @@ fn files_go_once_snapshots_have_what_is_in_them() {
     let files = MemoryFiles::new();
     written(&files, 30);
     let mut log = begin(&files);
-    let (all_bytes, lineage) = (log.bytes(), Lineage(1));
+    let (all_bytes, ends) = (log.bytes(), log.place());
     assert_eq!(log.uncovered(), Some(head(0, 0).at));
-    assert_eq!(
-        log.cover(head(0, 0).at, (lineage, 30))
-            .expect("the disk works"),
-        0
-    );
+    assert_eq!(log.cover(head(0, 0).at, ends).expect("the disk works"), 0);
     assert_eq!(log.uncovered(), Some(head(1, 0).at));
-    assert!(
-        log.cover(head(1, 0).at, (lineage, 12))
-            .expect("the disk works")
-            > 0
-    );
+    assert!(log.cover(head(1, 0).at, ends / 3).expect("the disk works") > 0);
     assert!(log.bytes() < all_bytes);
     // The last file stays until there are records behind it.
-    log.cover(head(1, 0).at, (Lineage(2), 0))
-        .expect("the disk works");
+    log.cover(head(1, 0).at, ends).expect("the disk works");
     assert_eq!(names(&files).len(), 1);
     log.append(&head(2, 1), b"x").expect("it fits");
     log.sync().expect("the disk works");
-    log.cover(head(1, 0).at, (Lineage(2), 0))
-        .expect("the disk works");
+    log.cover(head(1, 0).at, ends).expect("the disk works");
     assert_eq!(all(&files), (vec![(head(2, 1), b"x".to_vec())], 0));
 }
 

@@ -771,7 +771,7 @@ fn read_log(bytes: &[u8]) {
     let read = doyen_disk::read(&files, LOG, &mut |what| {
         found += 1;
         last = match what {
-            FoundInLog::Record(head, _) => Some(head),
+            FoundInLog::Record { head, .. } => Some(head),
             FoundInLog::Damage(_) => None,
         };
     });
