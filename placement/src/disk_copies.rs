@@ -1,19 +1,21 @@
 //! What a directory has of partitions.
 
-use crate::id::{KeyspaceId, Lineage, PartitionId, PartitionRef};
+use crate::id::{KeyspaceId, Lineage, PartitionId, PartitionRef, Version};
 use minicbor::{Decode, Encode};
 use std::collections::BTreeMap;
 
-/// The complete copies that a directory has: their partitions, and the lineage of each copy.
+/// The complete copies that a directory has: their partitions, the lineage of each copy, and for
+/// which setting of its keyspace's durability it was made (`Keyspace::durable_since`).
 ///
 /// ```
 /// # use doyen_placement as doyen;
-/// use doyen::{DiskCopies, KeyspaceId, Lineage, PartitionId, PartitionRef};
+/// use doyen::{DiskCopies, KeyspaceId, Lineage, PartitionId, PartitionRef, Version};
 ///
 /// let at = |n| PartitionRef::new(KeyspaceId(0), PartitionId(n));
-/// let copies: DiskCopies = (0..512).map(|n| (at(n), Lineage(1))).collect();
-/// assert_eq!(copies.lineage(at(511)), Some(Lineage(1)));
-/// assert_eq!(copies.lineage(at(512)), None);
+/// let of = (Lineage(1), Version(7));
+/// let copies: DiskCopies = (0..512).map(|n| (at(n), of)).collect();
+/// assert_eq!(copies.get(at(511)), Some(of));
+/// assert_eq!(copies.get(at(512)), None);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
 pub struct DiskCopies {
@@ -22,7 +24,7 @@ pub struct DiskCopies {
     runs: Vec<CopyRun>,
 }
 
-/// Copies of partitions whose numbers follow each other, of one lineage.
+/// Copies of partitions whose numbers follow each other, of one lineage and setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
 struct CopyRun {
     #[n(0)]
@@ -33,6 +35,8 @@ struct CopyRun {
     count: u32,
     #[n(3)]
     lineage: Lineage,
+    #[n(4)]
+    since: Version,
 }
 
 impl DiskCopies {
@@ -42,25 +46,28 @@ impl DiskCopies {
         self.runs.is_empty()
     }
 
-    /// The lineage of the copy of this partition, if there is one.
+    /// The lineage and the setting of the copy of this partition, if there is one.
     #[must_use]
-    pub fn lineage(&self, at: PartitionRef) -> Option<Lineage> {
+    pub fn get(&self, at: PartitionRef) -> Option<(Lineage, Version)> {
         // A peer may list runs in any order: then it has fewer copies than it says.
         let begins = |run: &CopyRun| PartitionRef::new(run.keyspace, run.first) <= at;
         let run = self.runs[..self.runs.partition_point(begins)].last()?;
         let offset = at.partition.0.checked_sub(run.first.0)?;
-        (run.keyspace == at.keyspace && offset < run.count).then_some(run.lineage)
+        (run.keyspace == at.keyspace && offset < run.count).then_some((run.lineage, run.since))
     }
 }
 
-impl FromIterator<(PartitionRef, Lineage)> for DiskCopies {
-    fn from_iter<I: IntoIterator<Item = (PartitionRef, Lineage)>>(copies: I) -> Self {
-        let copies: BTreeMap<PartitionRef, Lineage> = copies.into_iter().collect();
+impl FromIterator<(PartitionRef, (Lineage, Version))> for DiskCopies {
+    fn from_iter<I>(copies: I) -> Self
+    where
+        I: IntoIterator<Item = (PartitionRef, (Lineage, Version))>,
+    {
+        let copies: BTreeMap<_, _> = copies.into_iter().collect();
         let mut runs: Vec<CopyRun> = Vec::new();
-        for (at, lineage) in copies {
+        for (at, (lineage, since)) in copies {
             match runs.last_mut() {
                 Some(run)
-                    if (run.keyspace, run.lineage) == (at.keyspace, lineage)
+                    if (run.keyspace, run.lineage, run.since) == (at.keyspace, lineage, since)
                         && run.first.0 + run.count == at.partition.0 =>
                 {
                     run.count += 1;
@@ -70,6 +77,7 @@ impl FromIterator<(PartitionRef, Lineage)> for DiskCopies {
                     first: at.partition,
                     count: 1,
                     lineage,
+                    since,
                 }),
             }
         }
@@ -89,15 +97,15 @@ mod tests {
     #[test]
     fn copies_are_found_by_partition_and_only_those() {
         let listed = [
-            (at(1, 7), Lineage(1)),
-            (at(0, 3), Lineage(1)),
-            (at(0, 4), Lineage(1)),
-            (at(0, 5), Lineage(2)),
-            (at(1, 6), Lineage(1)),
+            (at(1, 7), (Lineage(1), Version(0))),
+            (at(0, 3), (Lineage(1), Version(0))),
+            (at(0, 4), (Lineage(1), Version(0))),
+            (at(0, 5), (Lineage(2), Version(0))),
+            (at(1, 6), (Lineage(1), Version(5))),
         ];
         let copies: DiskCopies = listed.into_iter().collect();
         let found = (0..3).flat_map(|k| (0..10).map(move |p| at(k, p)));
-        let found = found.filter_map(|at| Some((at, copies.lineage(at)?)));
+        let found = found.filter_map(|at| Some((at, copies.get(at)?)));
         let mut listed = listed.to_vec();
         listed.sort_unstable_by_key(|(at, _)| *at);
         assert_eq!(found.collect::<Vec<_>>(), listed);
@@ -112,9 +120,10 @@ mod tests {
             assert_eq!(read.as_ref(), Ok(copies));
             bytes.len()
         };
-        let all: DiskCopies = (0..16_384).map(|n| (at(0, n), Lineage(1))).collect();
-        let every_third = (0..16_384).step_by(3).map(|n| (at(0, n), Lineage(1)));
+        let of = (Lineage(1), Version(9));
+        let all: DiskCopies = (0..16_384).map(|n| (at(0, n), of)).collect();
+        let every_third = (0..16_384).step_by(3).map(|n| (at(0, n), of));
         let (all, third) = (size(&all), size(&every_third.collect()));
-        assert!(all < 16 && third < 50_000, "{all} and {third} bytes");
+        assert!(all < 20 && third < 60_000, "{all} and {third} bytes");
     }
 }

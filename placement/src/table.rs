@@ -274,6 +274,10 @@ pub struct Keyspace {
     /// Where a write is when it is acknowledged.
     #[serde(skip, default)] // `leveled` encodes it.
     pub durability: Durability,
+    /// The version of the table in which its durability was last set. What a disk has of another
+    /// setting may lack writes, and does not count.
+    #[serde(skip, default)] // `leveled` encodes it.
+    pub durable_since: Version,
     /// Expiry for keys that are written without one.
     pub default_ttl_ms: Option<u64>,
     /// Which keys are evicted if memory is full.
@@ -624,6 +628,7 @@ impl Hash for Keyspace {
             min_in_sync,
             on_loss,
             durability: _,
+            durable_since: _,
             default_ttl_ms,
             eviction,
             ordered,
@@ -801,6 +806,7 @@ impl Keyspace {
             min_in_sync: 1,
             on_loss: OnLoss::Wait,
             durability: Durability::None,
+            durable_since: Version(0),
             default_ttl_ms: None,
             eviction: Eviction::None,
             ordered: false,
@@ -925,7 +931,8 @@ impl Table {
         if *level >= DURABILITY {
             keyspaces
                 .iter()
-                .for_each(|keyspace| keyspace.durability.hash(&mut digest));
+                .filter(|keyspace| keyspace.durability != Durability::None)
+                .for_each(|k| (k.id, k.durability, k.durable_since).hash(&mut digest));
             members
                 .iter()
                 .for_each(|member| member.start.hash(&mut digest));
@@ -947,6 +954,7 @@ impl Table {
         if shown.level < DURABILITY {
             for keyspace in &mut shown.keyspaces {
                 keyspace.durability = Durability::None;
+                keyspace.durable_since = Version(0);
             }
             for member in shown.members.iter_mut().filter(|m| m.start.is_some()) {
                 Arc::make_mut(member).start = None;

@@ -9,7 +9,7 @@ use super::{NotReshaped, assign, reshape};
 use crate::division::{Cut, Division, RangeStart, Runs};
 use crate::durability::Durability;
 use crate::hash::SLOTS;
-use crate::id::{KeyspaceId, MapId, PartitionId};
+use crate::id::{KeyspaceId, MapId, PartitionId, Version};
 use crate::rule::Rule;
 use crate::table::{
     Eviction, Invalid, Keyspace, MapEntry, MapLimits, MapWish, Member, Mode, OnLoss, Reshape,
@@ -88,6 +88,7 @@ impl NewKeyspace {
             min_in_sync,
             on_loss,
             durability: durability.unwrap_or_default(),
+            durable_since: Version(0),
             default_ttl_ms,
             eviction,
             ordered,
@@ -301,7 +302,13 @@ pub fn alter_keyspace(
     }
     keyspace.min_in_sync = min_in_sync.unwrap_or(keyspace.min_in_sync);
     keyspace.on_loss = on_loss.unwrap_or(keyspace.on_loss);
-    keyspace.durability = durability.unwrap_or(keyspace.durability);
+    if let Some(durability) = durability.filter(|to| *to != keyspace.durability) {
+        keyspace.durability = durability;
+        keyspace.durable_since = match durability {
+            Durability::None => Version(0),
+            Durability::Log => table.version,
+        };
+    }
     keyspace.default_ttl_ms = default_ttl_ms.unwrap_or(keyspace.default_ttl_ms);
     keyspace.eviction = eviction.unwrap_or(keyspace.eviction);
     next.validate()?;

@@ -120,10 +120,10 @@ fn take_copies(
     let is_silent = |m: MemberId| states.get(&m) == Some(&MemberState::Silent);
     let may_learn = table.member(heir).is_some_and(|m| may_receive(m));
     change_partitions(table, |at, partition| {
-        let is_complete =
-            copies.lineage(at) == Some(partition.lineage) || broken(&mutant::HEIR_HOLDS_ANYTHING);
-        let durability = table.keyspace(at.keyspace)?.durability;
-        if durability == Durability::None || !is_complete || !partition.holds(former) {
+        let keyspace = table.keyspace(at.keyspace)?;
+        let counts = (partition.lineage, keyspace.durable_since);
+        let is_complete = copies.get(at) == Some(counts) || broken(&mutant::HEIR_HOLDS_ANYTHING);
+        if keyspace.durability == Durability::None || !is_complete || !partition.holds(former) {
             return None;
         }
         // The former process is silent, and so may be others. Their copies are not needed: a
@@ -170,7 +170,7 @@ fn named(member: MemberId, former: MemberId, heir: MemberId) -> MemberId {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId, PartitionRef};
+    use crate::id::{Epoch, KeyspaceId, Lineage, PartitionId, PartitionRef, Version};
     use crate::planner::{Absence, remove};
     use crate::table::{Addresses, Keyspace, OnLoss};
     use crate::vote_key::VoteKey;
@@ -290,7 +290,7 @@ mod tests {
                 ..member(9)
             },
             copies: lineage
-                .map(|lineage| (at, Lineage(lineage)))
+                .map(|lineage| (at, (Lineage(lineage), Version(0))))
                 .into_iter()
                 .collect(),
         };

@@ -508,6 +508,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         min_in_sync,
         on_loss,
         durability,
+        durable_since,
         default_ttl_ms,
         eviction,
         ordered,
@@ -518,7 +519,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         partitions: _,
     } = other;
     (
-        (one.id, one.durability),
+        (one.id, one.durability, one.durable_since),
         &one.name,
         one.mode,
         one.backups,
@@ -531,7 +532,7 @@ fn same_head(one: &Keyspace, other: &Keyspace) -> bool {
         &one.rules,
         &one.reshaping,
     ) == (
-        (*id, *durability),
+        (*id, *durability, *durable_since),
         name,
         *mode,
         *backups,

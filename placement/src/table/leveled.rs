@@ -11,7 +11,7 @@
 
 use super::{Invalid, Keyspace, MapEntry, MapLimits, Member};
 use crate::durability::Durability;
-use crate::id::{ClusterId, KeyspaceId, MapId, MemberId};
+use crate::id::{ClusterId, KeyspaceId, MapId, MemberId, Version};
 use crate::level::{DURABILITY, LEVELS};
 use crate::tags::Tags;
 use crate::vote_key::VoteKey;
@@ -38,7 +38,7 @@ pub(super) struct Additions<A, X> {
     /// The annex, or the changed one.
     pub(super) annex: X,
     /// The durabilities of those keyspaces in the rest that have another one than `None`.
-    pub(super) durabilities: Vec<(KeyspaceId, Durability)>,
+    pub(super) durabilities: Vec<(KeyspaceId, Durability, Version)>,
     /// The starts of those members in the rest that have a directory.
     pub(super) starts: Vec<(MemberId, u64)>,
 }
@@ -59,10 +59,10 @@ pub(super) fn keys_of(members: &[Arc<Member>]) -> Vec<(MemberId, VoteKey)> {
 /// The durabilities of these keyspaces.
 pub(super) fn durabilities_of<'a>(
     keyspaces: impl Iterator<Item = &'a Keyspace>,
-) -> Vec<(KeyspaceId, Durability)> {
+) -> Vec<(KeyspaceId, Durability, Version)> {
     keyspaces
         .filter(|keyspace| keyspace.durability != Durability::None)
-        .map(|keyspace| (keyspace.id, keyspace.durability))
+        .map(|keyspace| (keyspace.id, keyspace.durability, keyspace.durable_since))
         .collect()
 }
 
@@ -173,12 +173,11 @@ where
         let access = next(&mut parts)?;
         let keys: Vec<(MemberId, VoteKey)> = next(&mut parts)?;
         let annex = next(&mut parts)?;
-        let (durabilities, starts): (Vec<(KeyspaceId, Durability)>, Vec<(MemberId, u64)>) =
-            if level >= DURABILITY {
-                (next(&mut parts)?, next(&mut parts)?)
-            } else {
-                Default::default()
-            };
+        let (mut durabilities, mut starts) = (Vec::new(), Vec::new());
+        if level >= DURABILITY {
+            durabilities = next::<Vec<(KeyspaceId, Durability, Version)>, S>(&mut parts)?;
+            starts = next::<Vec<(MemberId, u64)>, S>(&mut parts)?;
+        }
         let Bearers {
             mut keyspaces,
             maps,
@@ -192,11 +191,12 @@ where
         }
         // Keyspaces and durabilities stand in the same order.
         let mut keyspaces = keyspaces.into_iter();
-        for (id, durability) in durabilities {
+        for (id, durability, since) in durabilities {
             let keyspace = keyspaces.find(|k| k.id == id);
             let keyspace = keyspace
                 .ok_or_else(|| de::Error::custom("the table has a durability of no keyspace"))?;
             keyspace.durability = durability;
+            keyspace.durable_since = since;
         }
         for (id, limits) in limits {
             let map = maps.binary_search_by_key(&id, |map| map.id);

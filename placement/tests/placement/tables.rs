@@ -292,7 +292,7 @@ fn a_table_of_another_level_is_refused_with_what_to_do() {
 }
 
 /// The name of a table of the highest level.
-const PINNED: u64 = 15_466_752_534_958_772_043;
+const PINNED: u64 = 757_953_298_506_823_139;
 /// The name of the same table at the level before.
 const PINNED_BELOW: u64 = 2_920_106_742_062_428_062;
 

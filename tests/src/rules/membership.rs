@@ -9,7 +9,9 @@ use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::level::LEVELS;
 use doyen_placement::planner::{self, Absence, HandOverUrgency, Heir};
-use doyen_placement::{Durability, Lineage, Member, MemberState, OnLoss, Partition, PartitionRef};
+use doyen_placement::{
+    Durability, Lineage, Member, MemberState, OnLoss, Partition, PartitionRef, Version,
+};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -127,7 +129,7 @@ fn inherited(lineage: Lineage, lives: bool) -> Result<Partition, String> {
             name: "heir".into(),
             ..Member::clone(before)
         },
-        copies: [(shards::AT, lineage)].into_iter().collect(),
+        copies: [(shards::AT, (lineage, Version(0)))].into_iter().collect(),
     };
     let former = |name: &str, age| format!("{name}~{age}");
     let next = planner::take_over(&table, shards::id(1), &heir, former, |_| lives);

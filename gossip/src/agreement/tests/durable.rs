@@ -2,7 +2,7 @@
 
 use super::*;
 use doyen_placement::level::LEVELS;
-use doyen_placement::{Lineage, MemberState};
+use doyen_placement::{Lineage, MemberState, Version};
 
 /// A cluster of nodes with directories.
 fn cluster(seed: u64, count: usize) -> Net {
@@ -354,7 +354,9 @@ fn keeps_copies(net: &mut Net, slot: usize, lineage: impl Fn(Lineage) -> Lineage
     let held = table
         .partitions()
         .filter(|(_, p)| p.in_sync().any(|m| m == process));
-    let copies = held.map(|(at, p)| (at, lineage(p.lineage))).collect();
+    let copies = held
+        .map(|(at, p)| (at, (lineage(p.lineage), Version(0))))
+        .collect();
     net.copies.insert(slot, copies);
 }
 
