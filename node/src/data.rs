@@ -7,6 +7,7 @@
 
 pub(crate) mod context;
 mod core;
+pub(crate) mod disk;
 pub(crate) mod front_end;
 mod group;
 mod inbox;
@@ -27,6 +28,7 @@ mod turns;
 mod waiters;
 mod watching;
 
+use self::disk::DiskFigures;
 use self::front_end::Opener;
 use self::group::ThreadGroup;
 use self::inbox::{Ask, Asked, Attended, Inbox};
@@ -41,13 +43,14 @@ use crate::client_list::ClientList;
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::Shared;
+use crate::directory::log_files::DataDirectory;
 use crate::hooks::Hooks;
 use crate::net::endpoint;
 use crate::net::identity::Identity;
 #[cfg(feature = "http")]
 use crate::net::links::paths::ThreadPaths;
 use doyen_engine::op::{Failure, Operation, OperationBatch, Outcome, PartitionOperation, Work};
-use doyen_engine::{Bookmark, Filter, KeyFilter, Limits, Maps};
+use doyen_engine::{Bookmark, Filter, KeyFilter, Limits, Maps, RestoredPartition};
 #[cfg(feature = "http")]
 use doyen_engine::{KeysPage, KeysWanted, SinceRecovery};
 #[cfg(feature = "metrics")]
@@ -91,6 +94,8 @@ pub(crate) struct DataOptions {
     pub(crate) whole_process: bool,
     /// For a client: data ports of nodes at which it begins.
     pub(crate) seeds: Vec<SocketAddr>,
+    /// Where the threads keep what must outlive them. `None`: nowhere.
+    pub(crate) directory: Option<DataDirectory>,
     /// What a test does to this node.
     pub(crate) hooks: Hooks,
 }
@@ -107,6 +112,7 @@ struct ThreadOptions {
     seeds: Vec<SocketAddr>,
     siblings: Siblings,
     group: Arc<ThreadGroup>,
+    directory: Option<DataDirectory>,
     hooks: Hooks,
 }
 
@@ -151,6 +157,8 @@ pub struct DataStats {
     /// How long operations of the library took: from the pass in which one was taken to the moment
     /// when its outcome was handed out.
     pub native_latency: FamilyLatencies,
+    /// What the disk has done, if there is one.
+    pub disk: DiskFigures,
 }
 
 /// What the front end of a thread counts of its clients.
@@ -253,6 +261,7 @@ impl DataStats {
         self.clients = self.clients.max(other.clients);
         self.command_latency.add(&other.command_latency);
         self.native_latency.add(&other.native_latency);
+        self.disk.add(&other.disk);
     }
 }
 
@@ -647,7 +656,7 @@ pub(crate) fn start<O: Opener>(
     fronts: Vec<O>,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
-) -> Result<(Data, DataHandle), DataStartError> {
+) -> Result<(Data, DataHandle, Vec<RestoredPartition>), DataStartError> {
     let DataOptions {
         me,
         limits,
@@ -657,6 +666,7 @@ pub(crate) fn start<O: Opener>(
         level_max,
         whole_process,
         seeds,
+        directory,
         hooks,
     } = options;
     let count = u8::try_from(sockets.len())
@@ -690,6 +700,7 @@ pub(crate) fn start<O: Opener>(
         threads: Vec::new(),
     };
     let limits = limits.shared_by(count);
+    let mut restored = Vec::new();
     let siblings = Siblings::of(me, count);
     let each = polls.into_iter().zip(sockets).zip(fronts).zip(siblings);
     for (number, (((poll, data_socket), front), siblings)) in (0..).zip(each) {
@@ -703,10 +714,14 @@ pub(crate) fn start<O: Opener>(
             seeds: seeds.clone(),
             siblings,
             group: group.clone(),
+            directory: directory.clone(),
             hooks: hooks.clone(),
         };
         match start_one(poll, options, front, shared.clone(), upcalls.clone()) {
-            Ok(thread) => data.threads.push(thread),
+            Ok((thread, found)) => {
+                data.threads.push(thread);
+                restored.extend(found);
+            }
             Err(why) => {
                 handle.stop();
                 data.join();
@@ -714,7 +729,7 @@ pub(crate) fn start<O: Opener>(
             }
         }
     }
-    Ok((data, handle))
+    Ok((data, handle, restored))
 }
 
 fn start_one(
@@ -723,7 +738,7 @@ fn start_one(
     front: impl Opener,
     shared: Arc<Shared>,
     upcalls: mpsc::Sender<Upcall>,
-) -> io::Result<JoinHandle<()>> {
+) -> io::Result<(JoinHandle<()>, Vec<RestoredPartition>)> {
     let (started, ready) = std::sync::mpsc::channel();
     let number = options.me.thread_number();
     let name = if number == 0 {
@@ -741,9 +756,9 @@ fn start_one(
             .map(|other| options.group.inbox(other).clone());
         let attended = Attended::new(inbox.clone(), others.collect(), upcalls.clone());
         match Reactor::new(poll, inbox, options, front, shared, upcalls) {
-            Ok(mut reactor) => {
+            Ok((mut reactor, restored)) => {
                 // The thread that started this one waits for this.
-                let _ = started.send(Ok(()));
+                let _ = started.send(Ok(restored));
                 let ended = reactor.run();
                 attended.ends(ended.err().map(|why| why.to_string()));
             }
@@ -754,10 +769,10 @@ fn start_one(
         }
     })?;
     // A thread that ended without an answer has panicked.
-    ready
+    let restored = ready
         .recv()
         .unwrap_or_else(|_| Err(io::Error::other("the thread ended")))?;
-    Ok(thread)
+    Ok((thread, restored))
 }
 
 #[cfg(test)]

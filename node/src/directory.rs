@@ -18,12 +18,14 @@
 mod file;
 #[cfg(feature = "fuzz")]
 pub(crate) mod fuzz;
+pub(crate) mod log_files;
 mod synced;
 pub mod work;
 mod writer;
 
 pub(crate) use writer::DirectoryWriter;
 
+use crate::directory::log_files::DataDirectory;
 use doyen_gossip::SigningSeed;
 use doyen_gossip::agreement::Durable;
 use doyen_placement::codec;
@@ -141,6 +143,15 @@ impl Directory {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.files.path
+    }
+
+    /// Where the data threads keep what must outlive them.
+    pub(crate) fn data(&self) -> DataDirectory {
+        DataDirectory {
+            path: self.files.path.clone(),
+            id: self.files.id.0,
+            table: (self.durable.as_ref()).map(|durable| durable.accepted.clone()),
+        }
     }
 
     /// How many processes began with it, with this one.

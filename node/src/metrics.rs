@@ -231,6 +231,10 @@ const NODE_GAUGES: &[MetricRow<MetricsSnapshot>] = &[
         .unit(Unit::Bytes)
         .about("Bytes of answers kept for RESP clients that send commands and do not read")
         .is(|s| s.data.spilled_bytes as f64),
+    metric("doyen_log_bytes")
+        .unit(Unit::Bytes)
+        .about("Bytes of the logs in the directory of this node (--durability log)")
+        .is(|s| s.data.disk.bytes as f64),
 ];
 
 /// Gauges that every node knows of its cluster.
@@ -527,6 +531,15 @@ const COUNTERS: &[MetricRow<MetricsSnapshot, u64>] = &[
     metric("doyen_data_passes_long_total")
         .about("Passes of a data thread in which it ran for more than 20 ms")
         .is(|s| s.data.long_passes),
+    metric("doyen_log_syncs_total")
+        .about("Syncs of the logs in the directory of this node (--durability log)")
+        .is(|s| s.data.disk.syncs),
+    metric("doyen_log_records_total")
+        .about(
+            "Records written to the logs in the directory of this node: entries of one partition \
+             that came together, or a part of a snapshot",
+        )
+        .is(|s| s.data.disk.records),
     metric("doyen_links_malformed_total")
         .about("Connections of peers closed because of invalid bytes")
         .is(|s| s.data.malformed_links),

@@ -77,7 +77,7 @@ pub use revive::revive;
 pub use ring::inherit;
 pub use stop::{stop, stops};
 pub use surplus::{Surplus, surplus};
-pub use take_over::{Heir, beside_on_disk, is_outdated, take_over};
+pub use take_over::{SeatHeir, beside_on_disk, is_outdated, take_over};
 pub use unmet::{Unmet, Why, rules_unmet};
 pub use voters::choose_voters;
 pub use weights::{TooHeavy, WEIGHT_FACTOR, allow_present, too_heavy};

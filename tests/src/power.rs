@@ -5,7 +5,9 @@
 //! alone.
 
 use crate::cluster::{Cluster, write_secret};
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Where a node notes what it syncs.
@@ -46,14 +48,33 @@ impl Cluster {
 /// Puts a directory back to what was synced.
 fn lose_unsynced(directory: &Path) {
     let journal = journal(directory);
+    // Files that only grow: what is there, without the end that was not synced.
+    let mut grown = BTreeMap::new();
     for entry in fs::read_dir(directory).expect("a node had it") {
-        fs::remove_file(entry.expect("an entry").path()).expect("it has files alone");
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|end| end == "log") {
+            let inode = fs::metadata(&path).expect("it is ours").ino().to_string();
+            let length = fs::read_to_string(journal.join("length").join(&inode));
+            let length = length.map_or(0, |length| length.parse().expect("a length"));
+            let mut bytes = fs::read(&path).expect("it is ours");
+            bytes.truncate(length);
+            grown.insert(inode, bytes);
+        }
+        fs::remove_file(path).expect("it has files alone");
     }
     // Without this file, not even the name of a file was synced.
     let names = fs::read_to_string(journal.join("names")).unwrap_or_default();
     for line in names.lines() {
         let (inode, name) = line.split_once(' ').expect("an inode and a name");
         let path = directory.join(name);
+        if name.ends_with(".log") {
+            // Without it, the node has removed it, and needs it no more.
+            if let Some(bytes) = grown.get(inode) {
+                write_secret(&path, "");
+                fs::write(&path, bytes).expect("it is ours");
+            }
+            continue;
+        }
         write_secret(&path, "");
         let content = journal.join("content").join(inode);
         if content.exists() {

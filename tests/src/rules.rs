@@ -228,6 +228,10 @@ pub static CHECKS: &[(&Mutant, Check)] = &[
         &shard::OPENS_WITHOUT_TAIL,
         data::an_open_primary_acknowledges,
     ),
+    (
+        &shard::ACKS_UNSYNCED,
+        data::a_write_counts_once_the_disks_have_it,
+    ),
     (&shard::KEEPS_TENURE, data::a_new_tenure_waits_again),
     (
         &shard::COMMITS_DEPOSED,

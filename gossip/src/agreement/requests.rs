@@ -15,7 +15,7 @@ use super::tables::Tables;
 use crate::mutant::{self, broken};
 use crate::time::Time;
 use crate::wire::{LeaveStep, Message};
-use doyen_placement::planner::{self, HandOverUrgency, Heir};
+use doyen_placement::planner::{self, HandOverUrgency, SeatHeir};
 use doyen_placement::{Member, MemberId, MemberState, Role as MemberRole, Table, Term, Version};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -476,7 +476,7 @@ impl MemberCore {
             } => {
                 if cx.heir_of(from) == Some(member.id) || (from == cx.me() && cx.is_heir()) {
                     let (member, copies) = (*member, copies.unwrap_or_default());
-                    self.on_heir(cx, from, Heir { member, copies });
+                    self.on_heir(cx, from, SeatHeir { member, copies });
                 } else {
                     self.on_join(cx, from, *member, seen);
                 }
@@ -537,7 +537,7 @@ impl MemberCore {
     }
 
     /// A process that has the directory of a member asks for its place: another one, or this one.
-    fn on_heir(&mut self, cx: &mut Context, from: MemberId, heir: Heir) {
+    fn on_heir(&mut self, cx: &mut Context, from: MemberId, heir: SeatHeir) {
         let Some(leader) = self.election.as_leader_mut() else {
             return;
         };

@@ -28,7 +28,7 @@ use doyen_placement::level::{DURABILITY, LEVELS};
 use doyen_placement::loads::PartitionLoad;
 use doyen_placement::mutant::ANYONE_ASKS;
 use doyen_placement::planner::{
-    self, Absence, Heir, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, WritesStopped,
+    self, Absence, InSyncChange, InSyncRequest, NotGranted, PlannedChanges, SeatHeir, WritesStopped,
 };
 use doyen_placement::quorum::majority;
 use doyen_placement::{
@@ -75,7 +75,7 @@ const ADMIN_MAX: usize = 256;
 pub(super) struct CoordinatorTasks {
     newcomers: Newcomers,
     /// Processes that take the place of the member whose directory they have, by that member.
-    heirs: BTreeMap<MemberId, Heir>,
+    heirs: BTreeMap<MemberId, SeatHeir>,
     absent: AbsentMembers,
     leavers: Leavers,
     in_sync: Vec<InSyncRequest>,

@@ -43,15 +43,18 @@ pub use log::changes::{
     By, Cause, Change, Filter, Former, Gap, KeyFilter, Maps, Position, Told, What,
 };
 pub use role::copy_stats::CopyStats;
+pub use role::disk::{DiskBatch, DiskRecord, DiskRecordKind};
 pub use role::marks::Committed;
 pub use role::partitions::{Partitions, SizesPage};
 pub use role::recovery::{KeptKey, KeysPage, KeysWanted, RecoveryMark, SinceRecovery};
+pub use role::restoring::{DiskPlan, DiskReading, RestoredPartition};
 pub use role::spans::{Serve, Span};
 pub use role::stats::{Lookups, Stats};
 pub use role::subscriber::Subscriber;
 pub use role::subscriptions::SubscriptionId;
 #[doc(hidden)]
 pub use role::threads::{MemberThreads, thread_of};
+pub use shard::disk_port::DiskPort;
 #[doc(hidden)]
 pub use shard::inspect::{InspectedCalls, Inspection, Inspector};
 pub use shard::machine::Shard;

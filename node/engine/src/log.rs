@@ -4,5 +4,6 @@
 pub(crate) mod bookmark;
 pub(crate) mod changes;
 pub(crate) mod dedup;
+pub(crate) mod disk_tail;
 pub(crate) mod partition_log;
 pub(crate) mod waiting;

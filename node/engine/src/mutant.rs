@@ -15,6 +15,8 @@ doyen_placement::mutants! {
     ANSWERS_BY_OLD_VIEW = ("answers-by-old-view", "rule 8"),
     /// A new primary opens before its tail is on every copy.
     OPENS_WITHOUT_TAIL = ("opens-without-tail", "rule 9"),
+    /// An entry counts before the disk has it.
+    ACKS_UNSYNCED = ("acks-unsynced", "rule 14"),
     /// A tenure goes on in another one's epoch.
     KEEPS_TENURE = ("keeps-tenure", "rule 9"),
     /// A deposed primary commits and acknowledges.

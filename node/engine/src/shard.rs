@@ -2,6 +2,7 @@
 
 pub(crate) mod clients;
 pub(crate) mod context;
+pub(crate) mod disk_port;
 pub(crate) mod dispatch;
 pub(crate) mod execute;
 pub(crate) mod inspect;

@@ -8,6 +8,7 @@ mod clients;
 mod compacting;
 mod cuts;
 mod dated;
+mod disks;
 mod dumps;
 mod eviction;
 mod figures;

@@ -6,6 +6,7 @@
 
 use super::ThreadOptions;
 use super::context::DataContext;
+use super::disk::{DataDisk, DiskFigures};
 use super::front_end::FrontEnd;
 use super::inbox::Inbox;
 use super::runtimes::Woken;
@@ -15,10 +16,11 @@ use crate::audit::AuditOutcome;
 use crate::clock;
 use crate::control::Upcall;
 use crate::control::shared::{LocalView, Shared};
+use crate::directory::log_files::DataDirectory;
 use crate::hooks::Hooks;
 use crate::net::links::Links;
 use crate::waking;
-use doyen_engine::{Outside, Shard, ShardRequest};
+use doyen_engine::{Outside, RestoredPartition, Shard, ShardRequest};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{AdminReply, View};
 use doyen_placement::loads::MemberLoad;
@@ -66,6 +68,7 @@ pub(super) struct Core<D: FrontEnd> {
     /// The other data threads of this process.
     siblings: Siblings,
     inbox: Arc<Inbox>,
+    disk: Option<DataDisk>,
     /// Subscriptions of callers on other threads.
     streams: Streams,
     woken: Woken,
@@ -127,6 +130,7 @@ impl<D: FrontEnd> Core<D> {
             links,
             siblings: options.siblings,
             inbox,
+            disk: None,
             streams: Streams::default(),
             woken: Woken::default(),
             clients_max: options.clients_max,
@@ -145,6 +149,60 @@ impl<D: FrontEnd> Core<D> {
             loose: 0,
             hooks: options.hooks,
         }
+    }
+
+    /// Reads what the disk has, and writes there from now on. Returns the partitions that were read.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn open_disk(
+        &mut self,
+        directory: Option<&DataDirectory>,
+    ) -> io::Result<Vec<RestoredPartition>> {
+        let Some(directory) = directory else {
+            return Ok(Vec::new());
+        };
+        let context = &mut self.context;
+        let thread = context.me.thread_number();
+        let group = context.group.clone();
+        let threads = (thread, group.threads());
+        let wake = move || group.wake(thread);
+        let shard = &mut context.shard;
+        let (disk, restored) = DataDisk::open(directory, threads, &context.limits, shard, wake)?;
+        self.disk = Some(disk);
+        Ok(restored)
+    }
+
+    /// Takes what the disk has done.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(super) fn hear_disk(&mut self) -> io::Result<()> {
+        let context = &mut self.context;
+        match &self.disk {
+            Some(disk) => disk.hear(context.now, &mut context.shard),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the disk has left nothing new.
+    pub(super) fn is_disk_quiet(&self) -> bool {
+        self.disk.as_ref().is_none_or(DataDisk::is_quiet)
+    }
+
+    /// Gives the disk what it is to write.
+    pub(super) fn give_disk(&mut self) {
+        let context = &mut self.context;
+        if let Some(disk) = &self.disk {
+            disk.give((context.now, context.unix_ms), &mut context.shard);
+        }
+    }
+
+    pub(super) fn disk_figures(&self) -> DiskFigures {
+        self.disk
+            .as_ref()
+            .map(DataDisk::figures)
+            .unwrap_or_default()
     }
 
     /// The data network.
@@ -172,6 +230,9 @@ impl<D: FrontEnd> Core<D> {
             self.siblings.restart(local.me);
             self.streams.restart(&mut context.shard);
             context.restart(me);
+            if let Some(disk) = &mut self.disk {
+                disk.restart(&mut context.shard);
+            }
         }
         context.view.clone_from(&local.view);
         context.front.view_changed(context.view.as_ref());

@@ -23,6 +23,7 @@ use crate::control::shared::Shared;
 use crate::hooks::Hooks;
 use crate::net::links::Links;
 use crate::waking;
+use doyen_engine::RestoredPartition;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use std::collections::VecDeque;
@@ -74,7 +75,7 @@ impl<S: FrontEndSockets> Reactor<S> {
         front: impl Opener<Sockets = S>,
         shared: Arc<Shared>,
         upcalls: mpsc::Sender<Upcall>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, Vec<RestoredPartition>)> {
         let mut links = Links::new(
             options.data.try_clone()?,
             options.identity.clone(),
@@ -95,7 +96,8 @@ impl<S: FrontEndSockets> Reactor<S> {
             limits: &options.limits,
         })?;
         let hooks = options.hooks.clone();
-        let core = Core::new(
+        let directory = options.directory.clone();
+        let mut core = Core::new(
             options,
             front,
             links,
@@ -103,7 +105,8 @@ impl<S: FrontEndSockets> Reactor<S> {
             upcalls,
             inbox.clone(),
         );
-        Ok(Self {
+        let restored = core.open_disk(directory.as_ref())?;
+        let reactor = Self {
             poll,
             events: Events::with_capacity(EVENTS_MAX),
             inbox,
@@ -118,7 +121,8 @@ impl<S: FrontEndSockets> Reactor<S> {
             awaits_room: false,
             more: true,
             hooks,
-        })
+        };
+        Ok((reactor, restored))
     }
 
     /// Runs until the thread is asked to stop, or every handle is dropped.
@@ -139,6 +143,7 @@ impl<S: FrontEndSockets> Reactor<S> {
         self.hooks.hold();
         let now = Instant::now();
         self.core.begin();
+        self.core.hear_disk()?;
         self.more = self.core.receive(now)?;
         self.core.tick();
         self.take_messages();
@@ -147,6 +152,7 @@ impl<S: FrontEndSockets> Reactor<S> {
         self.core.catch_up();
         self.sockets.run(&mut self.core.context, now);
         self.more |= self.core.pump();
+        self.core.give_disk();
         // Clients first: they continue while the peers get their messages.
         self.sockets.write(&mut self.core.context, now);
         self.more |= self.transmit(now)?;
@@ -209,6 +215,7 @@ impl<S: FrontEndSockets> Reactor<S> {
             self.inbox.thread_waker().prepare_sleep();
             let nothing = self.inbox.is_empty()
                 && self.core.is_left_alone()
+                && self.core.is_disk_quiet()
                 && self.core.is_current(&self.shared);
             if !nothing || self.inbox.thread_waker().is_stopped() {
                 timeout = Duration::ZERO;
@@ -323,6 +330,7 @@ impl<S: FrontEndSockets> Reactor<S> {
             malformed_links: context.malformed,
             long_passes: self.passes.long(),
             native_latency: *context.native.counts(),
+            disk: self.core.disk_figures(),
             ..DataStats::default()
         };
         context.front.add_stats(&mut stats);

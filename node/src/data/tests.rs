@@ -43,6 +43,7 @@ impl Running {
             level_max: doyen_placement::level::LEVELS.1,
             whole_process: false,
             seeds: Vec::new(),
+            directory: None,
             hooks: Hooks::default(),
         };
         shared.publish(crate::control::shared::LocalView {
@@ -50,7 +51,7 @@ impl Running {
             view: Some(view),
         });
         shared.extend_lease(Time(u64::MAX));
-        let (data, handle) = start(options, fronts, shared.clone(), upcalls).unwrap();
+        let (data, handle, _) = start(options, fronts, shared.clone(), upcalls).unwrap();
         let coordinated = shared.clone();
         let upcalls = tokio::spawn(async move {
             while let Some(upcall) = incoming.recv().await {

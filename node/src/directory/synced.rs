@@ -2,8 +2,8 @@
 //! was synced.
 //!
 //! If there is a directory `DIR.synced` beside `DIR`, and only in builds with the feature
-//! `fault-points`, it gets the content of each file when that is synced (`content/INODE`), and which
-//! files there were when the names were (`names`). A test that has killed the process puts back what
+//! `fault-points`, it gets the content of each file when that is synced (`content/INODE`), the
+//! length of a file that only grows (`length/INODE`), and which files there were when the names were (`names`). A test that has killed the process puts back what
 //! is there: to kill a process alone loses nothing, because the system has all that was written. If
 //! `DIR.synced/lies` exists, nothing is synced, and each sync says that it has worked.
 
@@ -28,6 +28,16 @@ pub(super) fn sync_names(dir: &Path) -> io::Result<()> {
         return journal.names(dir);
     }
     File::open(dir)?.sync_all()
+}
+
+/// Carries out a sync of a file to whose end bytes are written, and to no other place.
+pub(super) fn sync_tail(path: &Path, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    #[cfg(feature = "fault-points")]
+    if let Some(journal) = journal::Journal::of(path.parent()) {
+        return journal.tail(path, sync);
+    }
+    let _ = path;
+    sync()
 }
 
 #[cfg(feature = "fault-points")]
@@ -63,6 +73,24 @@ mod journal {
             let content = contents.join(file.metadata()?.ino().to_string());
             fs::copy(path, self.0.join("next"))?;
             fs::rename(self.0.join("next"), content)
+        }
+
+        pub(super) fn tail(
+            &self,
+            path: &Path,
+            sync: impl FnOnce() -> io::Result<()>,
+        ) -> io::Result<()> {
+            if self.lies() {
+                return Ok(());
+            }
+            // What is written while this syncs may or may not be on the disk.
+            let written = fs::metadata(path)?;
+            sync()?;
+            let lengths = self.0.join("length");
+            fs::create_dir_all(&lengths)?;
+            let next = lengths.join(format!("{}.next", written.ino()));
+            fs::write(&next, written.len().to_string())?;
+            fs::rename(next, lengths.join(written.ino().to_string()))
         }
 
         pub(super) fn names(&self, dir: &Path) -> io::Result<()> {

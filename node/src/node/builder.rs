@@ -31,7 +31,7 @@ use doyen_gossip::{AgreementConfig, SigningSeed};
 use doyen_placement::{
     Addresses, Assignment, DiskCopies, Durability, Eviction, MemberId, OnLoss, OrderKey,
 };
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 #[cfg(any(feature = "http", feature = "resp"))]
 use std::path::PathBuf;
@@ -538,23 +538,18 @@ fn assemble(config: Config, ready_timeout: Duration, hooks: Hooks) -> Result<Nod
         sockets.resp,
         cluster_listeners,
     )?;
-    let data_options = DataOptions {
-        me,
-        limits: limits(&config.memory, &timing),
-        sockets: data_sockets,
-        identity: identity.clone(),
-        clients_max: config.clients_max,
-        level_max: config.level_max,
-        whole_process: config.memory.whole_process,
-        seeds: Vec::new(),
-        hooks: hooks.clone(),
-    };
+    let own = (&identity, directory.as_ref());
+    let data_options = data_options(&config, me, own, data_sockets, &timing, &hooks);
     let system = |e: &dyn std::fmt::Display| Error::System(e.to_string());
-    let (data_thread, data) =
+    let (data_thread, data, restored) =
         data::start(data_options, fronts, shared.clone(), upcall).map_err(|e| system(&e))?;
     let own = (me, directory.as_ref().map(|dir| dir.signing_seed));
+    let copies = restored
+        .iter()
+        .map(|p| (p.at, (p.lineage, p.since)))
+        .collect();
     let control_options = ControlOptions {
-        agreement: agreement(&config, own, &name, &addresses, timing),
+        agreement: agreement(&config, (own, copies), &name, &addresses, timing),
         directory,
         identity: identity.clone(),
         socket: sockets.control,
@@ -668,10 +663,34 @@ pub(super) fn identity_of(
     Ok(Arc::new(identity))
 }
 
+/// What the data threads of this node know.
+fn data_options(
+    config: &Config,
+    me: MemberId,
+    (identity, directory): (&Arc<Identity>, Option<&Directory>),
+    sockets: Vec<UdpSocket>,
+    timing: &Timing,
+    hooks: &Hooks,
+) -> DataOptions {
+    DataOptions {
+        me,
+        limits: limits(&config.memory, timing),
+        sockets,
+        identity: identity.clone(),
+        clients_max: config.clients_max,
+        level_max: config.level_max,
+        whole_process: config.memory.whole_process,
+        seeds: Vec::new(),
+        directory: directory.map(Directory::data),
+        hooks: hooks.clone(),
+    }
+}
+
 /// What agreement knows of this node. `seed`: that of the key of its votes, if it has a directory.
+/// `copies`: what that directory has.
 fn agreement(
     config: &Config,
-    (id, seed): (MemberId, Option<SigningSeed>),
+    ((id, seed), copies): ((MemberId, Option<SigningSeed>), DiskCopies),
     name: &str,
     addresses: &Addresses,
     timing: Timing,
@@ -701,7 +720,7 @@ fn agreement(
         rng_seed: rand::random(),
         // The control thread counts the starts of the directory.
         directory: None,
-        copies: DiskCopies::default(),
+        copies,
     }
 }
 

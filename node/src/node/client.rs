@@ -126,12 +126,13 @@ fn assemble(
         level_max: LEVELS.1,
         whole_process: false,
         seeds: seeds.addresses.clone(),
+        directory: None,
         hooks,
     };
     // The client answers by the members' words, and the members have leases.
     shared.extend_lease(Time(u64::MAX));
     let (upcall, upcalls) = mpsc::channel(1);
-    let (thread, data) =
+    let (thread, data, _) =
         data::start(options, vec![NoFrontEnd], shared.clone(), upcall).map_err(|e| system(&e))?;
     let (fatal, fatal_out) = watch::channel(None);
     let is_name = |seed: &String| seed.parse::<SocketAddr>().is_err();

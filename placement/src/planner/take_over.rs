@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 /// A process that asks for the place of the member whose directory it has.
 #[derive(Debug, Clone)]
-pub struct Heir {
+pub struct SeatHeir {
     /// The process.
     pub member: Member,
     /// The complete copies that the directory has.
@@ -42,11 +42,11 @@ pub struct Heir {
 pub fn take_over(
     table: &Table,
     member: MemberId,
-    heir: &Heir,
+    heir: &SeatHeir,
     former: impl FnOnce(&str, Age) -> String,
     lives: impl Fn(MemberId) -> bool,
 ) -> Option<Table> {
-    let Heir {
+    let SeatHeir {
         member: process,
         copies,
     } = heir;
@@ -184,8 +184,8 @@ mod tests {
         }
     }
 
-    fn heir_of(member: Member) -> Heir {
-        Heir {
+    fn heir_of(member: Member) -> SeatHeir {
+        SeatHeir {
             member,
             copies: DiskCopies::default(),
         }
@@ -284,7 +284,7 @@ mod tests {
         living: &[MemberId],
     ) -> (Table, Partition) {
         let at = PartitionRef::new(KeyspaceId(0), PartitionId(0));
-        let heir = Heir {
+        let heir = SeatHeir {
             member: Member {
                 name: "heir".into(),
                 ..member(9)

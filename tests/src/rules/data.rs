@@ -10,7 +10,7 @@ use doyen_engine::Lane;
 use doyen_engine::op::{Action, Condition, Expiry, Failure, Outcome};
 use doyen_gossip::agreement::InSyncChange;
 use doyen_placement::planner::reshape;
-use doyen_placement::{Lineage, Table};
+use doyen_placement::{Durability, Lineage, Table};
 use std::time::Duration;
 
 const NOW: Duration = Duration::ZERO;
@@ -110,6 +110,31 @@ pub(super) fn an_open_primary_acknowledges() -> Result<(), String> {
         }
         Some(outcome) => Err(format!("I6: {outcome:?}, and n3 has nothing of it")),
     }
+}
+
+/// A write of a keyspace on disk is on one disk and then on both.
+pub(super) fn a_write_counts_once_the_disks_have_it() -> Result<(), String> {
+    let mut s = Shards::new(2);
+    let mut first = table(2, &[1, 2]);
+    first.keyspaces[0].durability = Durability::Log;
+    (1..=2).for_each(|place| s.begin_disk(place));
+    s.show_all(&first);
+    s.run(20)?;
+    (1..=2).for_each(|place| s.write_disk(place, true));
+    let write = s.submit(1, "x", set("1"));
+    for lacks in [1, 2] {
+        s.run(50)?;
+        s.write_disk(1, false);
+        s.write_disk(2, false);
+        if let Some(outcome) = s.outcome(write) {
+            return Err(format!(
+                "I6: {outcome:?}, and the disk of n{lacks} does not have it"
+            ));
+        }
+        s.write_disk(lacks, true);
+    }
+    s.done(write, 500, "a write that both disks have")
+        .map(|_| ())
 }
 
 /// A member is primary again in a new tenure. Another member led in between, and the new tenure

@@ -8,7 +8,7 @@ use doyen_gossip::Input;
 use doyen_gossip::agreement::{InSyncChange, InSyncRequest};
 use doyen_gossip::wire::Message;
 use doyen_placement::level::LEVELS;
-use doyen_placement::planner::{self, Absence, HandOverUrgency, Heir};
+use doyen_placement::planner::{self, Absence, HandOverUrgency, SeatHeir};
 use doyen_placement::{
     Durability, Lineage, Member, MemberState, OnLoss, Partition, PartitionRef, Version,
 };
@@ -123,7 +123,7 @@ fn inherited(lineage: Lineage, lives: bool) -> Result<Partition, String> {
         keyspace.durability = Durability::Log;
     }
     let before = table.member(shards::id(1)).ok_or("n1 is no member")?;
-    let heir = Heir {
+    let heir = SeatHeir {
         member: Member {
             id: shards::id(9),
             name: "heir".into(),

@@ -4,7 +4,7 @@
 use crate::mutants;
 use bytes::{Bytes, BytesMut};
 use doyen_engine::op::{Action, Operation, Outcome, PartitionAction, PartitionOperation, Value};
-use doyen_engine::{CallToken, Lane, Limits, Patience, Shard, ShardRequest, Stats};
+use doyen_engine::{CallToken, DiskPort, Lane, Limits, Patience, Shard, ShardRequest, Stats};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::{InSyncRequest, View};
 use doyen_placement::division::Cut;
@@ -40,6 +40,8 @@ struct Node {
     current: bool,
     /// Clock, lease and view as they were when its pass began.
     checked: (Time, Time, bool),
+    /// The last batch that its disk got.
+    given: u64,
     /// Values that were read at once, and whose answers are not checked yet.
     read: Vec<(CallToken, u64, Operation, Outcome)>,
 }
@@ -64,6 +66,7 @@ impl Node {
             lease,
             current: true,
             checked: (now, lease, true),
+            given: 0,
             read: Vec::new(),
         }
     }
@@ -349,6 +352,28 @@ impl Shards {
             .collect::<Vec<_>>()
         {
             self.show(place, table, table, Duration::ZERO);
+        }
+    }
+
+    /// A node gets a disk, before its first table.
+    pub(super) fn begin_disk(&mut self, place: Place) {
+        if let Some(node) = self.nodes.get_mut(&place) {
+            DiskPort::of(&mut node.shard, self.now).begin();
+        }
+    }
+
+    /// The disk of a node gets what there is for it. `syncs`: it has all of it.
+    pub(super) fn write_disk(&mut self, place: Place, syncs: bool) {
+        let now = self.now;
+        let Some(node) = self.nodes.get_mut(&place) else {
+            return;
+        };
+        let mut disk = DiskPort::of(&mut node.shard, now);
+        while let Some(batch) = disk.poll(0) {
+            node.given = batch.number;
+        }
+        if syncs {
+            disk.synced(node.given);
         }
     }
 

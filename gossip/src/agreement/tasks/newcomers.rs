@@ -26,7 +26,7 @@ use crate::time::Time;
 use crate::wire::{Message, ProcessState};
 use doyen_placement::hash::Digest;
 use doyen_placement::level::DURABILITY;
-use doyen_placement::planner::{self, Heir, TooHeavy, too_heavy};
+use doyen_placement::planner::{self, SeatHeir, TooHeavy, too_heavy};
 use doyen_placement::{
     Age, ClusterId, Durability, Keyspace, Member, MemberId, MemberState, Role, Table, Version,
 };
@@ -199,7 +199,7 @@ impl CoordinatorTasks {
         tables: &Tables,
         pings: &Pings,
         from: MemberId,
-        mut heir: Heir,
+        mut heir: SeatHeir,
     ) -> Result<(), Problem> {
         let accepted = &tables.accepted;
         let process = &mut heir.member;

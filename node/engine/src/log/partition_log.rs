@@ -7,6 +7,7 @@
 //! the new primary lacks. A committed entry is never undone (I9).
 
 use super::dedup::OpId;
+use super::disk_tail::DiskTail;
 use crate::mutant::{self, broken};
 use crate::store::{Effect, StoredMap, Undo};
 use crate::value::cause::By;
@@ -22,6 +23,8 @@ const TRIM_SLACK: usize = 8;
 /// Entries that one call drops at most. If a learner needed them until now, there can be as many as
 /// are stored.
 const TRIM_SLICE: usize = 16_000;
+/// About how many bytes one frame of several entries has.
+const FRAME_BYTES: u64 = 256 << 10;
 /// How many entries ahead of the trimmed ones are loaded.
 const TRIM_AHEAD: usize = 3;
 /// A queue with this many times the room that it needs gives the rest back.
@@ -73,6 +76,8 @@ pub(crate) struct Log {
     deleted: u64,
     end: u64,
     start: u64,
+    /// How far it is on the disk.
+    pub(crate) disk: DiskTail,
 }
 
 impl Log {
@@ -88,6 +93,23 @@ impl Log {
     /// Sequence of the last entry.
     pub(crate) fn last(&self) -> u64 {
         self.base + self.records.len() as u64
+    }
+
+    /// The last sequence that counts here: of the last entry, or of the last one on the disk.
+    #[inline]
+    pub(crate) fn counted(&self) -> u64 {
+        self.disk.counts(self.last())
+    }
+
+    /// How many entries from `first` on make one frame: at least one, if there is one.
+    pub(crate) fn frame_from(&self, first: u64) -> u64 {
+        let mut count = 0;
+        while first + count <= self.last()
+            && (count == 0 || self.bytes_between(first - 1, first + count) <= FRAME_BYTES)
+        {
+            count += 1;
+        }
+        count
     }
 
     /// Everything up to here is trimmed.
@@ -193,6 +215,7 @@ impl Log {
             return None;
         }
         let Record { logged, undo, .. } = self.records.pop_back()?;
+        self.disk.undo(seq);
         self.end = self.records.back().map_or(self.start, |r| r.end);
         Some((seq, logged, undo))
     }

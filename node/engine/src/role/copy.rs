@@ -139,8 +139,10 @@ impl Following<'_> {
                 self.clock.hear(head.clock, since, cx.now);
             }
             self.commit(cx, head.committed);
-            self.acknowledge(cx, from, head.epoch);
+            // Half an alignment counts nothing.
+            self.answer(cx, from, (head.epoch, last));
         }
+        cx.disk.note(self.at, self.log);
         cx.memory.recount(before, self.bytes());
     }
 
@@ -189,8 +191,9 @@ impl Following<'_> {
         // Entries that came again may be committed already.
         self.commit(cx, head.committed);
         cx.memory.recount(before, self.bytes());
+        cx.disk.note(self.at, self.log);
         if head.first < seq {
-            self.acknowledge(cx, from, head.epoch);
+            self.answer(cx, from, (head.epoch, head.first));
         }
         if sifted && !self.store.is_sifted() {
             cx.timers.wake(head.at, cx.now);
@@ -252,9 +255,30 @@ impl Following<'_> {
         }
     }
 
+    /// Acknowledges what has come, if what counts here reaches up to `least`. If it is still on its
+    /// way to the disk, nothing is said before that: a copy whose disk hangs is a silent one.
+    fn answer(&mut self, cx: &mut Host, to: MemberId, (epoch, least): (Epoch, u64)) {
+        self.follower.answers = Some((to, epoch));
+        if self.log.counted() >= least.min(self.log.last()) {
+            self.acknowledge(cx, to, epoch);
+        }
+    }
+
+    /// More is on the disk. Acknowledges that to the primary that sent it, and returns whom. The
+    /// ack has yet to be sent.
+    pub(crate) fn acknowledge_synced(&mut self, cx: &mut Host) -> Option<MemberId> {
+        let (to, epoch) = self.follower.answers?;
+        let since = self.follows(to, epoch)?;
+        if self.follower.follow().map(|follow| follow.since) != Some(since) {
+            return None;
+        }
+        self.acknowledge(cx, to, epoch);
+        Some(to)
+    }
+
     /// Notes an ack. The last one of a batch is sent.
     pub(crate) fn acknowledge(&mut self, cx: &mut Host, to: MemberId, epoch: Epoch) {
-        let (at, seq) = (self.at, self.log.last());
+        let (at, seq) = (self.at, self.log.counted());
         let follower = &mut *self.follower;
         let ack = Ack {
             at,

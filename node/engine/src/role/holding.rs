@@ -41,6 +41,8 @@ pub(crate) struct Follower {
     pub(crate) drop_at: Option<Time>,
     /// The place of this partition's ack in its batch, if it has one.
     pub(crate) ack_noted: usize,
+    /// Whose entries came last, and in which epoch. It hears when they are on the disk.
+    pub(crate) answers: Option<(MemberId, Epoch)>,
 }
 
 /// What a follower has of a primary's log.

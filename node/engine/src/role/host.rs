@@ -4,11 +4,12 @@
 use crate::command::operation::Operation;
 use crate::log::waiting::WaitingRoom;
 use crate::role::copying::Copying;
+use crate::role::disk::ShardDisk;
 use crate::role::memory::ShardMemory;
 use crate::role::outbox::Outbox;
 use crate::role::partition::Slot;
 use crate::role::pending_calls::Callers;
-use crate::role::read_logs::{Confirming, ReadLogs};
+use crate::role::read_logs::ReadLogs;
 use crate::role::spans::Traces;
 use crate::role::stats::Stats;
 use crate::role::subscriptions::Subscriptions;
@@ -50,14 +51,13 @@ pub(crate) struct Host {
     pub(crate) peers: Peers,
     pub(crate) subscriptions: Subscriptions,
     pub(crate) read: ReadLogs,
-    /// Confirmations that wait for a look at the lease.
-    pub(crate) confirming: Confirming,
     pub(crate) callers: Callers,
     /// Callers of any node that wait for keys which this thread leads.
     pub(crate) waiting: WaitingRoom<Operation>,
     /// What callers of this thread wait for, wherever that is.
     pub(crate) tickets: Tickets,
     pub(crate) copying: Copying,
+    pub(crate) disk: ShardDisk,
     pub(crate) memory: ShardMemory,
     pub(crate) upkeep: UpkeepQueue,
     pub(crate) outbox: Outbox,
@@ -82,11 +82,11 @@ impl Host {
             peers: Peers::new(limits.owed_bytes_max()),
             subscriptions: Subscriptions::default(),
             read: ReadLogs::default(),
-            confirming: Confirming::default(),
             callers: Callers::default(),
             waiting: WaitingRoom::default(),
             tickets: Tickets::default(),
             copying: Copying::new(now),
+            disk: ShardDisk::default(),
             memory: ShardMemory::new(now),
             upkeep: UpkeepQueue::new(now),
             outbox: Outbox::default(),

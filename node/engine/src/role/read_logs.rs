@@ -44,7 +44,11 @@ pub(crate) type Confirming = Vec<(MemberId, u64, Vec<u64>)>;
 
 /// Until when the logs of each keyspace are kept for readers.
 #[derive(Debug, Default)]
-pub(crate) struct ReadLogs(BTreeMap<KeyspaceId, ReadUntil>);
+pub(crate) struct ReadLogs {
+    until: BTreeMap<KeyspaceId, ReadUntil>,
+    /// Confirmations that wait for a look at the lease.
+    pub(crate) confirming: Confirming,
+}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct ReadUntil {
@@ -56,35 +60,35 @@ struct ReadUntil {
 impl ReadLogs {
     /// Whether no log is kept for readers.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.until.is_empty()
     }
 
     /// The number of keyspaces whose logs are kept.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.until.len()
     }
 
     /// Whether the logs of a keyspace are kept for readers.
     pub(crate) fn reads(&self, now: Time, keyspace: KeyspaceId) -> bool {
         let read = |read: &ReadUntil| read.logs >= now;
-        !self.0.is_empty() && self.0.get(&keyspace).is_some_and(read)
+        !self.until.is_empty() && self.until.get(&keyspace).is_some_and(read)
     }
 
     /// Whether the values that its log entries replace are kept, too.
     #[inline]
     pub(crate) fn keeps_replaced(&self, now: Time, keyspace: KeyspaceId) -> bool {
         let read = |read: &ReadUntil| read.replaced >= now;
-        !self.0.is_empty() && self.0.get(&keyspace).is_some_and(read)
+        !self.until.is_empty() && self.until.get(&keyspace).is_some_and(read)
     }
 
     /// The logs of these keyspaces are read: with the values that were replaced, if that is said.
     pub(crate) fn note(&mut self, now: Time, keyspaces: &[(KeyspaceId, bool)]) {
-        self.0.retain(|_, until| until.logs >= now);
+        self.until.retain(|_, until| until.logs >= now);
         // A newcomer hears of it before it has a table that names them.
         for (keyspace, replaced) in keyspaces {
-            if self.0.len() < READ_MAX || self.0.contains_key(keyspace) {
-                let until = self.0.entry(*keyspace).or_default();
+            if self.until.len() < READ_MAX || self.until.contains_key(keyspace) {
+                let until = self.until.entry(*keyspace).or_default();
                 until.logs = now + KEPT;
                 if *replaced {
                     until.replaced = until.logs;

@@ -118,7 +118,7 @@ impl Slots {
     /// lease: another member may commit already.
     fn confirm_to(&mut self, host: &mut Host, peer: MemberId, round: u64) {
         let cx = &mut *host;
-        if cx.confirming.len() >= CONFIRMING_MAX {
+        if cx.read.confirming.len() >= CONFIRMING_MAX {
             // It asks again.
             return;
         }
@@ -138,13 +138,14 @@ impl Slots {
             }
         }
         let rest = tickets.chunks(CONFIRMED_MAX);
-        cx.confirming
+        cx.read
+            .confirming
             .extend(rest.map(|tickets| (peer, round, tickets.to_vec())));
     }
 
     /// Sends confirmations. This member had its lease after they were made.
     pub(crate) fn release_confirmed(&mut self, host: &mut Host) {
-        for (peer, round, tickets) in std::mem::take(&mut host.confirming) {
+        for (peer, round, tickets) in std::mem::take(&mut host.read.confirming) {
             host.tell_reader(peer, Frame::Confirmed { round, tickets });
         }
     }

@@ -37,8 +37,6 @@ const EXPIRE_SLICE: usize = 64;
 const FREED_COST: usize = 250;
 /// Unacknowledged bytes sent to a copy, for each partition. More waits in the log.
 pub(crate) const WINDOW: u64 = 8 << 20;
-/// About how many bytes one frame of a resent log has.
-const FRAME_BYTES: u64 = 256 << 10;
 /// Without an ack for this long, everything unacknowledged is sent again.
 const RESEND: Duration = Duration::from_millis(400);
 /// Extra patience for silent copies while this node has no connection to any of several members.
@@ -525,7 +523,7 @@ impl Leading<'_> {
             let Some(out) = cx.peers.out(id, Lane::Calls) else {
                 return;
             };
-            let count = frame_of(self.log, first);
+            let count = self.log.frame_from(first);
             let (session, committed) = (link.session, self.log.committed());
             let head = FrameHead {
                 at: self.at,
@@ -575,7 +573,7 @@ impl Leading<'_> {
             let Some(out) = cx.peers.room(id) else {
                 break;
             };
-            let count = frame_of(self.log, link.next);
+            let count = self.log.frame_from(link.next);
             let head = FrameHead {
                 at: self.at,
                 epoch: self.epoch,
@@ -716,7 +714,8 @@ impl Leading<'_> {
     pub(crate) fn advance(&mut self, cx: &mut Host) {
         let required = || self.lead.links.values().filter(|l| l.required);
         let mut aligned = true;
-        let mut point = self.log.last();
+        // What is not on the disk here does not count here.
+        let mut point = self.log.counted();
         for link in required() {
             aligned &= link.aligned;
             point = point.min(if link.aligned { link.acked } else { 0 });
@@ -803,14 +802,3 @@ const TAIL_PART: usize = 32;
 /// A smaller tail is not kept. With so little data, a snapshot is as cheap. And a log whose entries
 /// go as soon as they are committed always reuses the same cache lines.
 const TAIL_BYTES_WORTH: usize = 4 << 10;
-
-/// How many entries from `first` on make one frame: at least one, if there is one.
-fn frame_of(log: &Log, first: u64) -> u64 {
-    let mut count = 0;
-    while first + count <= log.last()
-        && (count == 0 || log.bytes_between(first - 1, first + count) <= FRAME_BYTES)
-    {
-        count += 1;
-    }
-    count
-}

@@ -8,8 +8,8 @@ use crate::wire::published::Published;
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::{
-    Epoch, Keyspace, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition, PartitionRef,
-    Table, TableName,
+    Durability, Epoch, Keyspace, KeyspaceId, Lineage, MapId, MemberId, Mode, OrderKey, Partition,
+    PartitionRef, Table, TableName,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,6 +36,33 @@ pub(crate) struct ShardTables {
 }
 
 impl ShardTables {
+    /// As if this table had been installed.
+    pub(crate) fn of(table: Arc<Table>) -> Self {
+        let name = table.name();
+        let view = View {
+            installed: Arc::clone(&table),
+            accepted: table,
+            opens_at: Arc::default(),
+        };
+        Self {
+            view: Some(view),
+            name: Some(name),
+            ..Self::default()
+        }
+    }
+
+    /// Whether entries of a keyspace count once they are on the disk.
+    pub(crate) fn is_durable(&self, keyspace: KeyspaceId) -> bool {
+        let keyspace = self.installed().and_then(|table| table.keyspace(keyspace));
+        keyspace.is_some_and(|keyspace| keyspace.durability == Durability::Log)
+    }
+
+    /// Since which setting of its durability a keyspace has it.
+    pub(crate) fn durable_since(&self, keyspace: KeyspaceId) -> u64 {
+        let keyspace = self.installed().and_then(|table| table.keyspace(keyspace));
+        keyspace.map_or(0, |keyspace| keyspace.durable_since.0)
+    }
+
     fn installed(&self) -> Option<&Table> {
         self.view.as_ref().map(|view| &*view.installed)
     }

@@ -215,6 +215,7 @@ impl Slot {
     /// Drops the contents of a partition. They are freed in slices.
     pub(crate) fn discard(&mut self, host: &mut Host) {
         if let Some(mut held) = self.held.take() {
+            host.disk.drop_log((held.at, held.lineage), &mut held.log);
             host.memory.bytes = host.memory.bytes.saturating_sub(held.bytes());
             held.drop_contents(host);
         }
@@ -232,6 +233,10 @@ impl Slot {
         }
         if broken(&mutant::DELETES_BY_PROPOSAL) {
             return due <= host.now;
+        }
+        if !host.tables.name_member(host.me.member()) {
+            // It has them from its disk, and gets the place of the process before.
+            return false;
         }
         let short = host.memory_held() as u64 * 100
             >= host.limits.memory_bytes_max as u64 * u64::from(FILLED);

@@ -51,6 +51,8 @@ pub(crate) enum Duty {
     Wait,
     /// Reads in pages that nothing goes on with end.
     Walk,
+    /// Snapshots for the disk go on.
+    Disk,
     /// Dropped contents are freed.
     Free,
 }
@@ -179,6 +181,7 @@ mod tests {
         Duty::Subscribe,
         Duty::Wait,
         Duty::Walk,
+        Duty::Disk,
         Duty::Free,
     ];
 

@@ -166,6 +166,7 @@ impl Held {
             (by, keeps),
         );
         host.memory.recount(before, self.bytes());
+        host.disk.note(self.at, &mut self.log);
         self.replicate(host, seq);
         seq
     }

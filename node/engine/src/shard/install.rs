@@ -203,10 +203,11 @@ impl ShardContext {
         };
         let in_sync = self.host.tables.in_sync(&installed).any(|m| m == me);
         let learner = self.host.tables.learners(&installed).any(|m| m == me);
+        // What was read from a disk may be of a later table than the one that was on it.
         if slot
             .held
             .as_ref()
-            .is_some_and(|h| h.lineage != installed.lineage)
+            .is_some_and(|h| h.lineage < installed.lineage)
         {
             slot.depose(&mut self.host);
             slot.discard(&mut self.host);
@@ -253,6 +254,7 @@ impl ShardContext {
             let table = view.installed.clone();
             held.dedup.retain(|id| table.member(id.member()).is_some());
         }
+        slot.keep_on_disk(&mut self.host);
         self.reroute(slot);
         slot.advance(&mut self.host);
         self.pump(slot);

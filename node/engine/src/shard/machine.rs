@@ -320,7 +320,7 @@ impl Shard {
                 self.slots.release_confirmed(&mut self.cx.host);
             }
             // Subscribers ask again.
-            self.cx.host.confirming.clear();
+            self.cx.host.read.confirming.clear();
             // The tenure decides. While it lasts, no other member can have led, so what was read
             // stays true. If it ends, `install` sends these back to be executed again.
             return;
@@ -350,7 +350,7 @@ impl Shard {
         }
         let host = &mut self.cx.host;
         host.callers.ready.settle(&mut host.timers);
-        if !host.confirming.is_empty() {
+        if !host.read.confirming.is_empty() {
             self.slots.release_confirmed(host);
         }
     }

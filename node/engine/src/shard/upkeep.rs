@@ -62,6 +62,8 @@ impl Shard {
         self.slots.compact_due(host, now);
         self.slots.begin_copies(host, now);
         self.slots.copy_due(host, now);
+        // The shell asks for the next batch after this.
+        host.timers.take(Duty::Disk, now);
         // The pace may have risen since the next ack got its time.
         host.ack_chunks(now);
         host.free(now);

@@ -106,14 +106,14 @@ const KINDS: [(&str, &[&str]); 6] = [
 
 /// What a seed writes: collections of these kinds, numbers of keys of each, and of fields and
 /// elements.
-struct Load {
+pub(super) struct Load {
     kinds: Vec<usize>,
     keys: u64,
     fields: u64,
 }
 
 impl Load {
-    fn of(rng: &mut Rng) -> Self {
+    pub(super) fn of(rng: &mut Rng) -> Self {
         // Many changes of a few kinds, or of all.
         let kinds = match 1 + rng.below(4) as usize {
             4 => (0..KINDS.len()).collect(),
@@ -205,7 +205,7 @@ fn operation_of(line: &str) -> Option<(String, Action)> {
 }
 
 /// Some commands at once, alone or in a transaction.
-fn commands(w: &mut World, load: &Load) {
+pub(super) fn commands(w: &mut World, load: &Load) {
     let mut rng = Rng(w.rng.0);
     let mut lines = Lines {
         rng: &mut rng,
@@ -293,7 +293,7 @@ fn learns_under_load(seed: u64) {
     }
 }
 
-fn partition_of(w: &World, at: PartitionId) -> &Partition {
+pub(super) fn partition_of(w: &World, at: PartitionId) -> &Partition {
     let mut all = w.tables[w.committed].keyspaces[0].partitions.iter();
     all.find(|p| p.id == at).expect("no partition goes")
 }

@@ -647,6 +647,11 @@ pub(crate) fn put_piece(body: &mut Out, piece: Piece<'_>, before: Option<Piece<'
     (entry.stamp() | row).put(body);
 }
 
+/// Writes a number.
+pub(crate) fn put_number(out: &mut Out, number: u64) {
+    number.put(out);
+}
+
 /// Reads the entries of a chunk, and the rows, each with its key.
 pub(crate) fn entries(body: Bytes) -> Result<Vec<(MapId, Option<Key>, Entry)>, Malformed> {
     let mut from = FrameReader(body);

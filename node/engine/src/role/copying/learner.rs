@@ -224,6 +224,8 @@ impl Following<'_> {
         cx.memory
             .garbage
             .collect(&mut cx.timers, |maps| maps.append(&mut self.store.take()));
+        // What the disk has is void as well.
+        cx.disk.drop_log((self.at, self.lineage), self.log);
         *self.was_in_sync = false;
         *self.store = self.store.emptied();
         self.store
@@ -457,6 +459,7 @@ impl Following<'_> {
         };
         sink.phase = SinkPhase::Summing;
         let sum = sink.sum;
+        self.log.keep_on_disk(cx, (self.at, self.lineage));
         if !self.store.sums.has(sum) {
             self.store.sums.begin(sum);
         }
@@ -491,7 +494,10 @@ impl Following<'_> {
         else {
             return;
         };
-        if summed(self.store, sink.sum, &mut cx.worked) && self.store.is_whole() {
+        if summed(self.store, sink.sum, &mut cx.worked)
+            && self.store.is_whole()
+            && self.log.is_on_disk(cx, self.at)
+        {
             sink.phase = SinkPhase::Ready;
             let (session, from) = (sink.session, sink.from);
             self.say_finished(cx, from, session);
