@@ -32,6 +32,8 @@ pub(crate) enum DiskWalk {
 pub(crate) struct DiskTail {
     /// The name of this log on the disk. 0: it is not kept there.
     pub(crate) number: u32,
+    /// For which setting of its keyspace it is kept.
+    pub(crate) since: u64,
     pub(crate) walk: DiskWalk,
     /// The last sequence that was given.
     pub(crate) given: u64,
@@ -49,9 +51,10 @@ pub(crate) struct DiskTail {
 
 impl DiskTail {
     /// A log with this name begins on the disk after `given`. `whole`: the disk has all up to there.
-    pub(crate) fn begin(&mut self, number: u32, given: u64, whole: bool) {
+    pub(crate) fn begin(&mut self, (number, since): (u32, u64), given: u64, whole: bool) {
         *self = Self {
             number,
+            since,
             given,
             synced: whole.then_some(given),
             whole,

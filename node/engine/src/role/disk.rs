@@ -16,7 +16,6 @@ use crate::log::partition_log::Log;
 use crate::role::copying::Sink;
 use crate::role::host::Host;
 use crate::role::partition::{Held, Slot};
-use crate::role::tables::ShardTables;
 use crate::role::timers::Duty;
 use crate::store::SumCursor;
 use crate::value::entry::ENTRY_WORK;
@@ -170,15 +169,15 @@ impl ShardDisk {
     /// The node has nothing of a partition any more, or does not keep it on the disk.
     pub(crate) fn drop_log(&mut self, of: (PartitionRef, Lineage), log: &mut Log) {
         if log.disk.is_kept() {
-            log.disk.begin(0, 0, false);
+            log.disk.begin((0, 0), 0, false);
             self.put(DiskRecordKind::Dropped, of, (0, 0), None);
         }
     }
 
     /// The disk has all of a log that was read from it.
-    pub(crate) fn restored(&mut self, log: &mut Log) {
-        let (number, last) = (self.number(), log.last());
-        log.disk.begin(number, last, true);
+    pub(crate) fn restored(&mut self, log: &mut Log, since: u64) {
+        let last = log.last();
+        log.disk.begin((self.number(), since), last, true);
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -207,13 +206,19 @@ impl Log {
             return;
         }
         let (at, _) = of;
-        match (host.tables.is_durable(at.keyspace), self.disk.is_kept()) {
-            (true, false) => {
+        let kept = self.disk.is_kept();
+        // The table of a process that is no member yet may be older than what its disk has.
+        if kept && !host.tables.name_member(host.me.member()) {
+            return;
+        }
+        match host.tables.durable_since(at.keyspace) {
+            Some(since) if !kept || since != self.disk.since => {
                 // From its first entry on, a partition that begins empty waits for the disk.
                 let empty = self.last() == 0;
-                self.disk.begin(host.disk.number(), self.last(), false);
+                self.disk
+                    .begin((host.disk.number(), since), self.last(), false);
                 if empty {
-                    begins(host.unix_ms(), &host.tables, (of, 0), &mut host.disk);
+                    begins(host.unix_ms(), since, (of, 0), &mut host.disk);
                     self.end_walk(host, of, (Epoch(0), 0, 0));
                 } else {
                     // The log of a former copy must not seem to go on with this one.
@@ -221,17 +226,14 @@ impl Log {
                     self.want_walk(host, at);
                 }
             }
-            // The table of a process that is no member yet may be older than what its disk has.
-            (false, true) if host.tables.name_member(host.me.member()) => {
-                host.disk.drop_log(of, self);
-            }
-            _ => {}
+            Some(_) => {}
+            None => host.disk.drop_log(of, self),
         }
     }
 
     /// Whether the disk has all of a partition, if it must have that.
     pub(crate) fn is_on_disk(&self, host: &Host, at: PartitionRef) -> bool {
-        !host.disk.on || self.disk.is_whole() || !host.tables.is_durable(at.keyspace)
+        !host.disk.on || self.disk.is_whole() || host.tables.durable_since(at.keyspace).is_none()
     }
 
     /// A snapshot gets in line.
@@ -271,11 +273,10 @@ impl Log {
 /// Gives the beginning of a snapshot.
 fn begins(
     unix_ms: u64,
-    tables: &ShardTables,
+    since: u64,
     (of, seq): ((PartitionRef, Lineage), u64),
     disk: &mut ShardDisk,
 ) {
-    let since = tables.durable_since(of.0.keyspace);
     let body = dated(unix_ms, |out| frame::put_number(out, since));
     disk.put(DiskRecordKind::Begins, of, (seq, seq), body);
 }
@@ -349,7 +350,7 @@ impl Held {
         }
         let seq = self.log.last();
         let of = ((self.at, self.lineage), seq);
-        begins(host.unix_ms(), &host.tables, of, &mut host.disk);
+        begins(host.unix_ms(), self.log.disk.since, of, &mut host.disk);
         self.log.disk.walk = DiskWalk::Walking;
         host.disk.walk = Some(PartitionWalk {
             at: self.at,

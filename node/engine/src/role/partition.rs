@@ -16,7 +16,9 @@ use crate::store::{Store, cuts};
 use doyen_gossip::Time;
 use doyen_gossip::agreement::View;
 use doyen_placement::loads::Meter;
-use doyen_placement::{Epoch, Eviction, Lineage, MemberId, Mode, Partition, PartitionRef};
+use doyen_placement::{
+    Durability, Epoch, Eviction, Lineage, MemberId, Mode, Partition, PartitionRef,
+};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -31,6 +33,8 @@ pub(crate) struct Slot {
     pub(crate) min_in_sync: u8,
     pub(crate) default_ttl_ms: Option<u64>,
     pub(crate) eviction: Eviction,
+    /// For which setting of its keyspace it is kept on the disk.
+    pub(crate) durable_since: Option<u64>,
     pub(crate) calls: Calls,
     pub(crate) held: Option<Box<Held>>,
     /// Whether it is in `UpkeepQueue::noticed`, or in the list of the present upkeep.
@@ -60,6 +64,7 @@ impl Slot {
             min_in_sync: 0,
             default_ttl_ms: None,
             eviction: Eviction::default(),
+            durable_since: None,
             calls: Calls::default(),
             held: None,
             noticed: false,
@@ -73,12 +78,12 @@ impl Slot {
     }
 
     /// The rules of its keyspace.
-    pub(crate) const fn rules(&self) -> (u8, Option<u64>, Eviction, bool) {
+    pub(crate) const fn rules(&self) -> (u8, Option<u64>, Eviction, (bool, Option<u64>)) {
         (
             self.min_in_sync,
             self.default_ttl_ms,
             self.eviction,
-            self.ranged,
+            (self.ranged, self.durable_since),
         )
     }
 
@@ -113,6 +118,8 @@ impl Slot {
             self.min_in_sync = keyspace.min_in_sync;
             self.default_ttl_ms = keyspace.default_ttl_ms;
             self.eviction = keyspace.eviction;
+            self.durable_since =
+                (keyspace.durability == Durability::Log).then_some(keyspace.durable_since.0);
             self.ranged = keyspace.mode == Mode::Range;
         }
         self.frozen = frozen;

@@ -385,7 +385,7 @@ impl DiskReading {
                 since: Version(reading.since),
                 last: held.log.last(),
             });
-            host.disk.restored(&mut held.log);
+            host.disk.restored(&mut held.log, reading.since);
             host.memory.bytes += held.bytes();
             let slot = slots.get_or_insert(at);
             slot.lineage = Some(held.lineage);

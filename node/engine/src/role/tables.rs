@@ -51,16 +51,11 @@ impl ShardTables {
         }
     }
 
-    /// Whether entries of a keyspace count once they are on the disk.
-    pub(crate) fn is_durable(&self, keyspace: KeyspaceId) -> bool {
-        let keyspace = self.installed().and_then(|table| table.keyspace(keyspace));
-        keyspace.is_some_and(|keyspace| keyspace.durability == Durability::Log)
-    }
-
-    /// Since which setting of its durability a keyspace has it.
-    pub(crate) fn durable_since(&self, keyspace: KeyspaceId) -> u64 {
-        let keyspace = self.installed().and_then(|table| table.keyspace(keyspace));
-        keyspace.map_or(0, |keyspace| keyspace.durable_since.0)
+    /// Since which setting entries of a keyspace count once they are on the disk. `None`: they do
+    /// not wait for it.
+    pub(crate) fn durable_since(&self, keyspace: KeyspaceId) -> Option<u64> {
+        let keyspace = self.installed()?.keyspace(keyspace)?;
+        (keyspace.durability == Durability::Log).then_some(keyspace.durable_since.0)
     }
 
     fn installed(&self) -> Option<&Table> {

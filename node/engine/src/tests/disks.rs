@@ -210,6 +210,43 @@ fn loses_power_under_load(seed: u64) {
     }
 }
 
+/// Regression: copies without calls did not hear that their keyspace was durable now, and never
+/// wrote it.
+#[test]
+fn copies_that_rest_follow_each_change_of_durability() {
+    let mut w = World::new(7, 2, |_| vec![1, 2]);
+    let mut disks: BTreeMap<u64, TestDisk> = (1..=2).map(|n| (n, TestDisk::default())).collect();
+    for n in 1..=2 {
+        port(&mut w, n).begin();
+    }
+    w.settle(Duration::from_millis(50));
+    w.set(1, "{a}", "1");
+    for (durability, since) in [
+        (Durability::Log, 1),
+        (Durability::None, 0),
+        (Durability::Log, 2),
+    ] {
+        w.propose(|t| {
+            t.keyspaces[0].durability = durability;
+            t.keyspaces[0].durable_since = Version(since);
+        });
+        for _ in 0..20 {
+            w.settle(Duration::from_millis(50));
+            write(&mut w, &mut disks, 10);
+        }
+        for n in 1..=2 {
+            let found = read_back(&w, &disks[&n].records);
+            let kept = durability == Durability::Log;
+            assert_eq!(found.is_some(), kept, "node {n} with {durability}");
+            let since = held(&w, n).map(|held| held.log.disk.since);
+            assert_eq!(
+                since,
+                Some(w.tables[w.committed].keyspaces[0].durable_since.0)
+            );
+        }
+    }
+}
+
 /// `DOYEN_STORM=first..last` selects other seeds.
 #[test]
 fn what_was_acknowledged_is_read_back_whenever_the_power_is_cut() {
